@@ -1,0 +1,216 @@
+// bloomery.h: the one contract between TypeScript and the native libraries.
+//
+// libbloomery_cpu and libbloomery_cuda (and libbloomery_metal) export exactly these symbols. A library built with a card
+// backend also has the CPU as its device 0, so that one runtime, one program and one plan can span host and cards.
+//
+// Conventions
+//   status   every call that can fail returns a bl_status and, on failure, writes one sentence (UTF-8, NUL-terminated, cut to fit)
+//            into the caller's err[n_err]; err may be NULL when n_err is 0. There is no thread-local or global error: a nonblocking
+//            call fails on another thread than the one that asks.
+//   handles  opaque; made by *_open/*_create/*_load, ended by *_close/*_free (NULL is ignored). A handle must outlive what was made
+//            from it: runtime > file, tensor, cache > program.
+//   sizes    bytes unless the name says otherwise; every size the caller passes is checked against what the call needs.
+//   threads  calls on different handles may run in parallel; calls on one handle may not. Steps of programs that share a device
+//            are serialized by the library.
+//   never    exits, aborts, throws, prints, or keeps a pointer to caller memory after a call returns.
+//
+// Sized integers, floats, buffers and opaque pointers only: no struct crosses by value. ffi/symbols.ts declares the same functions in
+// the same order; scripts/check_abi.ts compares the two.
+#pragma once
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define BL_API __declspec(dllexport)
+#else
+#define BL_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BL_ABI_VERSION 1
+
+typedef enum bl_status {
+  BL_OK = 0,
+  BL_ERR_ARGUMENT = 1,     // a size, type, shape or handle the call cannot take
+  BL_ERR_PROGRAM = 2,      // the op program is malformed: which op, which tensor, found, wanted
+  BL_ERR_INPUT = 3,        // a step's input is out of range: which row, found, wanted
+  BL_ERR_MEMORY = 4,       // an allocation failed: where, how many bytes, how many were free
+  BL_ERR_DEVICE = 5,       // the device reported an error
+  BL_ERR_IO = 6,           // a file could not be opened, mapped or read
+  BL_ERR_UNSUPPORTED = 7,  // well-formed, but this library or device has no way to do it
+  BL_ERR_DATA = 8,         // NaN, infinity or an invalid scale in tensor data
+} bl_status;
+
+typedef struct bl_runtime bl_runtime;  // devices and worker threads
+typedef struct bl_file bl_file;        // a file opened for reading, mapped
+typedef struct bl_tensor bl_tensor;    // a weight or constant on one device, in the layout its kernels want
+typedef struct bl_cache bl_cache;      // paged per-token storage on one device
+typedef struct bl_program bl_program;  // a checked op program with its scratch arena
+
+// --- library and runtime ------------------------------------------------------------------------------------------------------------
+
+// The version of this header the library was built from.
+BL_API uint32_t bl_abi_version(void);
+
+// JSON: {"backends":["cpu","cuda"],"compiler":"..."}.  Returns the length without NUL; writes at most n_out - 1 bytes and a NUL.
+BL_API uint64_t bl_build_info(uint8_t *out, uint64_t n_out);
+
+// Opens the devices of this library.  n_threads worker threads for the host device, 0 = one per available core.
+BL_API int32_t bl_runtime_open(uint32_t n_threads, bl_runtime **out, uint8_t *err, uint64_t n_err);
+BL_API void bl_runtime_close(bl_runtime *rt);
+
+// JSON array, one object per device, in index order; device 0 is the host:
+//   {"index":0,"kind":"cpu"|"cuda","name":"...","memory_bytes":N,"free_bytes":N,"features":["avx2",...]}
+// Returns the length without NUL, as bl_build_info.
+BL_API uint64_t bl_runtime_devices(bl_runtime *rt, uint8_t *out, uint64_t n_out);
+
+// --- files and tensors --------------------------------------------------------------------------------------------------------------
+
+// Opens and maps a file read-only.  path UTF-8, NUL-terminated.   errors BL_ERR_IO
+BL_API int32_t bl_file_open(bl_runtime *rt, const uint8_t *path, bl_file **out, uint8_t *err, uint64_t n_err);
+BL_API void bl_file_close(bl_file *file);
+
+// What a tensor will be read by; the library may pack it for exactly these uses.
+#define BL_USE_MUL_MAT 1u  // MUL_MAT and MUL_MAT_ID weights
+#define BL_USE_ROWS 2u     // EMBED_ROWS tables
+#define BL_USE_VECTOR 4u   // norm weights, biases, inv_freq: f32, read whole
+
+// Loads a tensor of ggml type `type` and shape ne[4] (fastest first, unused = 1) from bytes [offset, offset + n_bytes) of a file.
+//   n_bytes must equal the type's size of ne.   errors BL_ERR_ARGUMENT, BL_ERR_IO, BL_ERR_MEMORY, BL_ERR_UNSUPPORTED
+BL_API int32_t bl_tensor_load(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, uint32_t uses, bl_file *file,
+                              uint64_t offset, uint64_t n_bytes, bl_tensor **out, uint8_t *err, uint64_t n_err);
+
+// The same from caller memory, copied before the call returns.
+BL_API int32_t bl_tensor_create(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, uint32_t uses, const uint8_t *data,
+                                uint64_t n_bytes, bl_tensor **out, uint8_t *err, uint64_t n_err);
+
+// Bytes the tensor takes on its device (0 when it lies in a file mapping).
+BL_API uint64_t bl_tensor_device_bytes(const bl_tensor *tensor);
+BL_API void bl_tensor_free(bl_tensor *tensor);
+
+// --- caches -------------------------------------------------------------------------------------------------------------------------
+
+// n_pages pages of page_size tokens. A page holds, for each of n_stream streams, page_size rows of stream_ne[i] elements of ggml type
+// stream_type[i] (f32, f16 or q8_0).  One page id means the same token slots in every stream.
+//   errors BL_ERR_ARGUMENT, BL_ERR_MEMORY
+BL_API int32_t bl_cache_create(bl_runtime *rt, uint32_t device, uint32_t n_stream, const uint32_t *stream_type, const uint32_t *stream_ne,
+                               uint32_t page_size, uint32_t n_pages, bl_cache **out, uint8_t *err, uint64_t n_err);
+
+// Bytes of one page over all streams, in the layout bl_cache_read and bl_cache_write move.
+BL_API uint64_t bl_cache_page_bytes(const bl_cache *cache);
+
+// Copies page src[i] to page dst[i], i < n (a fork's last, partly filled page).
+BL_API int32_t bl_cache_copy(bl_cache *cache, const int32_t *src, const int32_t *dst, uint32_t n, uint8_t *err, uint64_t n_err);
+
+// Snapshots: pages[i], i < n, to and from host memory; n_data = n * bl_cache_page_bytes.
+BL_API int32_t bl_cache_read(bl_cache *cache, const int32_t *pages, uint32_t n, uint8_t *data, uint64_t n_data, uint8_t *err,
+                             uint64_t n_err);
+BL_API int32_t bl_cache_write(bl_cache *cache, const int32_t *pages, uint32_t n, const uint8_t *data, uint64_t n_data, uint8_t *err,
+                              uint64_t n_err);
+BL_API void bl_cache_free(bl_cache *cache);
+
+// --- programs -----------------------------------------------------------------------------------------------------------------------
+//
+// A program is an array of little-endian u32 words (core/program/encode.ts writes it, csrc/runtime/program.cpp reads it):
+//
+//   header   magic 'BLPR' (0x52504C42), BL_PROGRAM_VERSION, n_tok, n_out, n_seq, n_page, n_tensor, n_op, n_output
+//            n_tok, n_out, n_seq: the most token rows, output rows and sequences of one step (its shape bucket);
+//            n_page: the most pages of one sequence
+//   tensors  n_tensor x 8 words: kind, ggml type, ne0, ne1, ne2, ne3, ref, device
+//   ops      n_op x (6 + n_dst + n_src + n_param) words: opcode, device, n_dst, n_src, n_param, 0, dst ids, src ids, params
+//            (params are u32, or f32 by their bits)
+//   outputs  n_output tensor ids: what a step can copy to the host, in output order
+//
+// Dimensions that count rows hold the bucket's size; a step computes only the rows its input names.
+#define BL_PROGRAM_MAGIC 0x52504C42u
+#define BL_PROGRAM_VERSION 1u
+
+typedef enum bl_tensor_kind {
+  BL_KIND_SCRATCH = 0,  // an activation; the library places it. ref unused
+  BL_KIND_WEIGHT = 1,   // ref: index in the weights array of bl_program_create
+  BL_KIND_INPUT = 2,    // ref: a bl_input
+  BL_KIND_VIEW = 3,     // ref: id of an earlier tensor with the same number of elements and another shape
+} bl_tensor_kind;
+
+typedef enum bl_input {
+  BL_INPUT_TOKENS = 0,     // i32 [n_tok] token ids
+  BL_INPUT_POSITIONS = 1,  // i32 [n_tok] position in its sequence, from 0
+  BL_INPUT_SEQS = 2,       // i32 [n_tok] row of the page table
+  BL_INPUT_OUT_ROWS = 3,   // i32 [n_out] token rows whose outputs are wanted
+  BL_INPUT_TARGETS = 4,    // i32 [n_out] token to score at each output row, -1 = none
+} bl_input;
+
+// Ops. Shapes are fastest-first; f32 unless said. core/program/ops.ts documents each and core/program/reference.ts is its oracle.
+typedef enum bl_op {
+  BL_OP_EMBED_ROWS = 1,      // dst [n_embd, n_tok]              src table, ids
+  BL_OP_RMS_NORM = 2,        // dst as x, over ne0               src x, w [ne0]             params eps
+  BL_OP_ADD = 3,             // dst as a                         src a, b (as a, or [ne0])
+  BL_OP_MUL_MAT = 4,         // dst [n_out, rows..]              src W [n_in, n_out], x [n_in, rows..]
+  BL_OP_SILU_MUL = 5,        // dst silu(a) * b                  src a, b
+  BL_OP_ROPE = 6,            // dst as x [head_dim, n_head, n_tok]  src x, positions, inv_freq [n_rot / 2]   params kind, n_rot, mscale
+  BL_OP_KV_WRITE = 7,        // -                                src k [head_dim_k, n_head_kv, n_tok], v, positions, seqs
+                             //                                  params cache, k_stream, v_stream
+  BL_OP_ATTENTION = 8,       // dst [head_dim_v, n_head, n_tok]  src q [head_dim_k, n_head, n_tok], positions, seqs
+                             //                                  params cache, k_stream, v_stream, n_head_kv, scale, window
+  BL_OP_ROUTER = 9,          // dst ids i32 [k, n_tok], weights [k, n_tok]  src logits [n_expert, n_tok]   params score, renorm, scale
+  BL_OP_MUL_MAT_ID = 10,     // dst [n_out, k, n_tok]            src W [n_in, n_out, n_expert], x [n_in, k or 1, n_tok], ids [k, n_tok]
+                             //   experts in several places: src x, ids stay, W is the first part, and after ids come an i32 weight
+                             //   [2, n_expert] of (part, index in it) and the further parts, each on its own device
+  BL_OP_EXPERT_SUM = 11,     // dst [n, n_tok]                   src x [n, k, n_tok], weights [k, n_tok]
+  BL_OP_GET_ROWS = 12,       // dst [n, n_out]                   src x [n, n_tok], rows i32 [n_out]
+  BL_OP_TOP_K = 13,          // dst ids i32 [k, n], logits [k, n], lse [1, n]      src logits [n_vocab, n]
+  BL_OP_TARGET_LOGPROB = 14, // dst [1, n]                       src logits [n_vocab, n], lse [1, n], targets i32 [n]
+} bl_op;
+
+#define BL_ROPE_PAIRS 0u   // rotates (x[2i], x[2i + 1])
+#define BL_ROPE_HALVES 1u  // rotates (x[i], x[i + n_rot / 2])
+#define BL_SCORE_SOFTMAX 0u
+#define BL_SCORE_SIGMOID 1u
+
+// Checks a program, binds its weights and caches (arrays of handles) and lays out its scratch memory.
+//   errors BL_ERR_PROGRAM, BL_ERR_ARGUMENT, BL_ERR_MEMORY, BL_ERR_UNSUPPORTED
+BL_API int32_t bl_program_create(bl_runtime *rt, const uint8_t *code, uint64_t n_code, bl_tensor *const *weights, uint64_t n_weights,
+                                 bl_cache *const *caches, uint64_t n_caches, bl_program **out, uint8_t *err, uint64_t n_err);
+
+// Bytes of scratch memory over all devices.
+BL_API uint64_t bl_program_scratch_bytes(const bl_program *program);
+
+// Runs one step.
+//   input   i32 words: n_tok, n_out, n_seq, n_page; tokens[n_tok], positions[n_tok], seqs[n_tok], out_rows[n_out], targets[n_out],
+//           pages[n_seq][n_page] (page ids of each sequence in order, -1 past its end). Counts up to the program's. Rows of one sequence
+//           ascend in position; a row reads keys at positions 0..its own, all written in this or earlier steps.
+//   output  outputs whose bit is set in mask, in output order, each cut to the step's rows (last dimension n_out or n_tok), packed;
+//           n_output must be exactly that size
+//   errors  BL_ERR_INPUT (the caches and outputs are untouched), BL_ERR_DEVICE, BL_ERR_ARGUMENT
+//   Returns once the outputs are on the host.
+BL_API int32_t bl_program_step(bl_program *program, const uint8_t *input, uint64_t n_input, uint8_t *output, uint64_t n_output,
+                               uint64_t mask, uint8_t *err, uint64_t n_err);
+BL_API void bl_program_free(bl_program *program);
+
+// --- tensor arithmetic outside programs ---------------------------------------------------------------------------------------------
+
+// Encodes n_rows rows of n_per_row values of ggml type src_type (f32, f16, bf16 or quantized) as dst_type, by the bit-exact encoders
+// of csrc/common/quantize*.  weights: importance [n_per_row] f32 or NULL. Results do not depend on threads, device or CPU features.
+//   errors BL_ERR_ARGUMENT (type, block size, sizes), BL_ERR_UNSUPPORTED (type needs weights), BL_ERR_DATA (the result has an invalid scale)
+BL_API int32_t bl_quantize(bl_runtime *rt, uint32_t device, uint32_t src_type, const uint8_t *src, uint64_t n_src, uint32_t dst_type,
+                           uint8_t *dst, uint64_t n_dst, uint64_t n_rows, uint64_t n_per_row, const float *weights, uint8_t *err,
+                           uint64_t n_err);
+
+// Decodes n elements of any type to f32.
+BL_API int32_t bl_dequantize(bl_runtime *rt, uint32_t device, uint32_t type, const uint8_t *src, uint64_t n_src, float *dst, uint64_t n,
+                             uint8_t *err, uint64_t n_err);
+
+// Looks for NaN, infinity and invalid scales.  BL_ERR_DATA: bad[0] = element index of the first bad block or value, bad[1] = how many.
+BL_API int32_t bl_check_data(bl_runtime *rt, uint32_t type, const uint8_t *src, uint64_t n_src, uint64_t *bad, uint8_t *err,
+                             uint64_t n_err);
+
+// Compares two sets of logits row by row, softmax in f64: kl[i] = KL(softmax(p_i) || softmax(q_i)) in nats, same_top[i] = 1 when the
+// largest entries (lowest index on ties) agree.   p, q [n_rows, n_vocab] f32
+BL_API int32_t bl_compare_logits(bl_runtime *rt, const float *p, const float *q, uint64_t n_rows, uint64_t n_vocab, double *kl,
+                                 uint8_t *same_top, uint8_t *err, uint64_t n_err);
+
+#ifdef __cplusplus
+}
+#endif
