@@ -1,0 +1,110 @@
+/**
+ * `Backend`: the one interface between the engine and whatever does the arithmetic. `ffi/backend.ts` implements it over the
+ * native libraries, `reference.ts` in plain TypeScript.
+ * @module
+ */
+import type { GgmlType } from "../gguf/types.ts";
+import type { Program } from "./program.ts";
+
+export interface DeviceInfo {
+  readonly index: number;
+  /** `cpu`, `cuda`, `reference`. */
+  readonly kind: string;
+  readonly name: string;
+  readonly memory_bytes: number;
+  readonly free_bytes: number;
+  readonly features: readonly string[];
+}
+
+/** Where a tensor's bytes are: a range of a file, or memory. */
+export type TensorSource =
+  | { readonly path: string; readonly offset: number; readonly bytes: number }
+  | { readonly data: Uint8Array };
+
+export interface TensorSpec {
+  readonly device: number;
+  readonly type: GgmlType;
+  /** Fastest first. */
+  readonly ne: readonly number[];
+  /** `USE` bits. */
+  readonly uses: number;
+  readonly source: TensorSource;
+}
+
+/** A weight on a device. */
+export interface TensorHandle extends Disposable {
+  /** Bytes it takes there; 0 when it is used from a file mapping. */
+  readonly deviceBytes: number;
+}
+
+export interface CacheSpec {
+  readonly device: number;
+  /** One entry per stream: element type (f32, f16 or q8_0) and elements per token. */
+  readonly streams: readonly { readonly type: GgmlType; readonly ne: number }[];
+  readonly page_size: number;
+  readonly n_pages: number;
+}
+
+/** Paged per-token storage on a device; pages are numbered, the engine decides who has which. */
+export interface CacheHandle extends Disposable {
+  readonly pageBytes: number;
+  copyPages(src: readonly number[], dst: readonly number[]): void;
+  readPages(pages: readonly number[]): Uint8Array;
+  writePages(pages: readonly number[], data: Uint8Array): void;
+}
+
+/** The small inputs of one step. Counts are at most the program's. */
+export interface StepInput {
+  readonly tokens: Int32Array;
+  readonly positions: Int32Array;
+  /** Row of `pages` for each token. */
+  readonly seqs: Int32Array;
+  readonly outRows: Int32Array;
+  /** One per output row, -1 for none. */
+  readonly targets: Int32Array;
+  /** `[n_seq, n_page]` page ids, -1 past a sequence's end. */
+  readonly pages: Int32Array;
+  readonly n_seq: number;
+  readonly n_page: number;
+}
+
+export interface ProgramHandle extends Disposable {
+  readonly scratchBytes: number;
+  /**
+   * Runs one step and resolves with the wanted outputs, by name, each `[rows of the step, ...]`.
+   * @throws {NativeError} `native.input` when an input is out of range; nothing was written then.
+   */
+  step(input: StepInput, outputs: readonly string[]): Promise<Record<string, Float32Array | Int32Array>>;
+}
+
+export interface QuantizeJob {
+  readonly srcType: GgmlType;
+  readonly src: Uint8Array;
+  readonly dstType: GgmlType;
+  readonly n_rows: number;
+  readonly n_per_row: number;
+  /** Importance, `[n_per_row]`. */
+  readonly weights?: Float32Array | undefined;
+  readonly device?: number;
+}
+
+export interface Backend extends Disposable {
+  readonly devices: readonly DeviceInfo[];
+  loadTensor(spec: TensorSpec): Promise<TensorHandle>;
+  createCache(spec: CacheSpec): CacheHandle;
+  /** `weights` in the order of `program.weights`. */
+  createProgram(program: Program, weights: readonly TensorHandle[], caches: readonly CacheHandle[]): ProgramHandle;
+
+  /** Encodes rows; bit-exact on every backend. @throws {NativeError} `native.data` when the result has an invalid scale */
+  quantize(job: QuantizeJob): Promise<Uint8Array>;
+  /** Decodes `n` elements to f32. */
+  dequantize(type: GgmlType, src: Uint8Array, n: number): Promise<Float32Array>;
+  /** Index of the first NaN, infinity or invalid scale and how many blocks have one; undefined when all is well. */
+  checkData(type: GgmlType, src: Uint8Array): Promise<{ first: number; count: number } | undefined>;
+  /** KL divergence and top-1 agreement of two sets of logits, row by row. */
+  compareLogits(
+    p: Float32Array,
+    q: Float32Array,
+    n_vocab: number,
+  ): Promise<{ kl: Float64Array; sameTop: Uint8Array }>;
+}
