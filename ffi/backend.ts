@@ -1,0 +1,457 @@
+/**
+ * `Backend` over a native library. Pointers stay in private fields; a status becomes a `NativeError`; every call that may
+ * take long runs off the event loop and queues behind the calls on the same handle.
+ * @module
+ */
+import type {
+  Backend,
+  CacheHandle,
+  CacheSpec,
+  DeviceInfo,
+  ProgramHandle,
+  QuantizeJob,
+  StepInput,
+  TensorHandle,
+  TensorSpec,
+} from "../core/program/backend.ts";
+import { encodeProgram } from "../core/program/encode.ts";
+import type { Program } from "../core/program/program.ts";
+import { type ErrorCode, NativeError } from "../core/errors.ts";
+import { type GgmlType, rowBytes } from "../core/gguf/types.ts";
+import { type Library, type LibraryName, openLibrary } from "./library.ts";
+
+const N_ERR = 512;
+
+/** `bl_status` by number. */
+const STATUS: readonly ErrorCode[] = [
+  "native.ok",
+  "native.argument",
+  "native.program",
+  "native.input",
+  "native.memory",
+  "native.device",
+  "native.io",
+  "native.unsupported",
+  "native.data",
+];
+const STATUS_DATA = 8;
+
+function text(buffer: Uint8Array): string {
+  const end = buffer.indexOf(0);
+  return new TextDecoder().decode(buffer.subarray(0, end < 0 ? buffer.length : end));
+}
+
+function check(status: number, err: Uint8Array, hint?: string): void {
+  if (status === 0) return;
+  throw new NativeError(
+    STATUS[status] ?? "native.unknown",
+    text(err) || `the native library returned status ${status}`,
+    {
+      at: { status },
+      ...(hint === undefined ? {} : { hint }),
+    },
+  );
+}
+
+function bytesOf(array: ArrayBufferView): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(array.buffer as ArrayBuffer, array.byteOffset, array.byteLength);
+}
+
+function ne4(ne: readonly number[]): BigUint64Array<ArrayBuffer> {
+  return BigUint64Array.from({ length: 4 }, (_, i) => BigInt(ne[i] ?? 1));
+}
+
+function pointerFrom(out: BigUint64Array): Deno.PointerObject {
+  const p = Deno.UnsafePointer.create(out[0]);
+  if (p === null) throw new Error("a successful native call gave no handle");
+  return p;
+}
+
+function handles(items: readonly { address(): bigint }[]): BigUint64Array<ArrayBuffer> {
+  return BigUint64Array.from(items, (item) => item.address());
+}
+
+/** A pointer with an end. */
+class Handle implements Disposable {
+  #pointer: Deno.PointerObject | null;
+  readonly #free: (p: Deno.PointerObject) => void;
+
+  constructor(pointer: Deno.PointerObject, free: (p: Deno.PointerObject) => void) {
+    this.#pointer = pointer;
+    this.#free = free;
+  }
+
+  get pointer(): Deno.PointerObject {
+    if (this.#pointer === null) throw new Error("a native handle was used after it was disposed");
+    return this.#pointer;
+  }
+
+  address(): bigint {
+    return BigInt(Deno.UnsafePointer.value(this.pointer));
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#pointer !== null) this.#free(this.#pointer);
+    this.#pointer = null;
+  }
+}
+
+class NativeTensor extends Handle implements TensorHandle {
+  constructor(readonly library: Library, pointer: Deno.PointerObject) {
+    super(pointer, (p) => library.symbols.bl_tensor_free(p));
+  }
+
+  get deviceBytes(): number {
+    return Number(this.library.symbols.bl_tensor_device_bytes(this.pointer));
+  }
+}
+
+class NativeCache extends Handle implements CacheHandle {
+  constructor(readonly library: Library, pointer: Deno.PointerObject) {
+    super(pointer, (p) => library.symbols.bl_cache_free(p));
+  }
+
+  get pageBytes(): number {
+    return Number(this.library.symbols.bl_cache_page_bytes(this.pointer));
+  }
+
+  copyPages(src: readonly number[], dst: readonly number[]): void {
+    const err = new Uint8Array(N_ERR);
+    const n = src.length;
+    check(
+      this.library.symbols.bl_cache_copy(
+        this.pointer,
+        bytesOf(Int32Array.from(src)),
+        bytesOf(Int32Array.from(dst)),
+        n,
+        err,
+        BigInt(N_ERR),
+      ),
+      err,
+    );
+  }
+
+  readPages(pages: readonly number[]): Uint8Array {
+    const err = new Uint8Array(N_ERR);
+    const data = new Uint8Array(pages.length * this.pageBytes);
+    check(
+      this.library.symbols.bl_cache_read(
+        this.pointer,
+        bytesOf(Int32Array.from(pages)),
+        pages.length,
+        data,
+        BigInt(data.length),
+        err,
+        BigInt(N_ERR),
+      ),
+      err,
+    );
+    return data;
+  }
+
+  writePages(pages: readonly number[], data: Uint8Array): void {
+    const err = new Uint8Array(N_ERR);
+    check(
+      this.library.symbols.bl_cache_write(
+        this.pointer,
+        bytesOf(Int32Array.from(pages)),
+        pages.length,
+        bytesOf(data),
+        BigInt(data.length),
+        err,
+        BigInt(N_ERR),
+      ),
+      err,
+    );
+  }
+}
+
+class NativeProgram extends Handle implements ProgramHandle {
+  readonly #err = new Uint8Array(N_ERR);
+  /** Calls on one handle may not overlap: each waits for the one before. */
+  #tail: Promise<unknown> = Promise.resolve();
+
+  constructor(readonly library: Library, pointer: Deno.PointerObject, readonly program: Program) {
+    super(pointer, (p) => library.symbols.bl_program_free(p));
+  }
+
+  get scratchBytes(): number {
+    return Number(this.library.symbols.bl_program_scratch_bytes(this.pointer));
+  }
+
+  step(input: StepInput, wanted: readonly string[]): Promise<Record<string, Float32Array | Int32Array>> {
+    const run = this.#tail.then(() => this.#step(input, wanted));
+    this.#tail = run.catch(() => {});
+    return run;
+  }
+
+  async #step(input: StepInput, wanted: readonly string[]): Promise<Record<string, Float32Array | Int32Array>> {
+    const n_tok = input.tokens.length;
+    const n_out = input.outRows.length;
+    const words = new Int32Array(4 + 3 * n_tok + 2 * n_out + input.pages.length);
+    words.set([n_tok, n_out, input.n_seq, input.n_page]);
+    let at = 4;
+    for (const part of [input.tokens, input.positions, input.seqs, input.outRows, input.targets, input.pages]) {
+      words.set(part, at);
+      at += part.length;
+    }
+
+    const p = this.program;
+    let mask = 0n;
+    let n_output = 0;
+    const slices: { name: string; offset: number; n: number; i32: boolean }[] = [];
+    p.outputs.forEach((o, i) => {
+      if (!wanted.includes(o.name)) return;
+      const t = p.tensors[o.tensor];
+      // The last dimension above 1 counts rows; a step gives its own number of them.
+      const total = t.ne[0] * t.ne[1] * t.ne[2] * t.ne[3];
+      const perOut = total / p.n_out;
+      const n = perOut * n_out;
+      slices.push({ name: o.name, offset: n_output, n, i32: t.type.name === "i32" });
+      n_output += n * 4;
+      mask |= 1n << BigInt(i);
+    });
+    const output = new Uint8Array(n_output);
+    const status = await this.library.symbols.bl_program_step(
+      this.pointer,
+      bytesOf(words),
+      BigInt(words.byteLength),
+      output,
+      BigInt(n_output),
+      mask,
+      this.#err,
+      BigInt(N_ERR),
+    );
+    check(status, this.#err);
+    const result: Record<string, Float32Array | Int32Array> = {};
+    for (const s of slices) {
+      result[s.name] = s.i32
+        ? new Int32Array(output.buffer, s.offset, s.n)
+        : new Float32Array(output.buffer, s.offset, s.n);
+    }
+    return result;
+  }
+}
+
+class NativeBackend extends Handle implements Backend {
+  readonly #library: Library;
+  readonly #files = new Map<string, Handle>();
+
+  constructor(library: Library, pointer: Deno.PointerObject) {
+    super(pointer, (p) => library.symbols.bl_runtime_close(p));
+    this.#library = library;
+  }
+
+  get devices(): readonly DeviceInfo[] {
+    return JSON.parse(fetchText((out, n) => this.#library.symbols.bl_runtime_devices(this.pointer, out, n)));
+  }
+
+  async loadTensor(spec: TensorSpec): Promise<TensorHandle> {
+    const err = new Uint8Array(N_ERR);
+    const out = new BigUint64Array(1);
+    const { symbols } = this.#library;
+    const source = spec.source;
+    const status = "path" in source
+      ? await symbols.bl_tensor_load(
+        this.pointer,
+        spec.device,
+        spec.type.id,
+        ne4(spec.ne),
+        spec.uses,
+        this.#file(source.path).pointer,
+        BigInt(source.offset),
+        BigInt(source.bytes),
+        out,
+        err,
+        BigInt(N_ERR),
+      )
+      : await symbols.bl_tensor_create(
+        this.pointer,
+        spec.device,
+        spec.type.id,
+        ne4(spec.ne),
+        spec.uses,
+        bytesOf(source.data),
+        BigInt(source.data.length),
+        out,
+        err,
+        BigInt(N_ERR),
+      );
+    check(status, err);
+    return new NativeTensor(this.#library, pointerFrom(out));
+  }
+
+  createCache(spec: CacheSpec): CacheHandle {
+    const err = new Uint8Array(N_ERR);
+    const out = new BigUint64Array(1);
+    const status = this.#library.symbols.bl_cache_create(
+      this.pointer,
+      spec.device,
+      spec.streams.length,
+      bytesOf(Uint32Array.from(spec.streams, (s) => s.type.id)),
+      bytesOf(Uint32Array.from(spec.streams, (s) => s.ne)),
+      spec.page_size,
+      spec.n_pages,
+      out,
+      err,
+      BigInt(N_ERR),
+    );
+    check(status, err, "use a smaller --ctx-size or --parallel, or a q8_0 cache");
+    return new NativeCache(this.#library, pointerFrom(out));
+  }
+
+  createProgram(program: Program, weights: readonly TensorHandle[], caches: readonly CacheHandle[]): ProgramHandle {
+    const err = new Uint8Array(N_ERR);
+    const out = new BigUint64Array(1);
+    const code = encodeProgram(program) as Uint8Array<ArrayBuffer>;
+    const status = this.#library.symbols.bl_program_create(
+      this.pointer,
+      code,
+      BigInt(code.length),
+      handles(weights as NativeTensor[]),
+      BigInt(weights.length),
+      handles(caches as NativeCache[]),
+      BigInt(caches.length),
+      out,
+      err,
+      BigInt(N_ERR),
+    );
+    check(status, err);
+    return new NativeProgram(this.#library, pointerFrom(out), program);
+  }
+
+  async quantize(job: QuantizeJob): Promise<Uint8Array> {
+    const err = new Uint8Array(N_ERR);
+    const dst = new Uint8Array(job.n_rows * rowBytes(job.dstType, job.n_per_row));
+    const status = await this.#library.symbols.bl_quantize(
+      this.pointer,
+      job.device ?? 0,
+      job.srcType.id,
+      bytesOf(job.src),
+      BigInt(job.src.byteLength),
+      job.dstType.id,
+      dst,
+      BigInt(dst.length),
+      BigInt(job.n_rows),
+      BigInt(job.n_per_row),
+      job.weights === undefined ? null : bytesOf(job.weights),
+      err,
+      BigInt(N_ERR),
+    );
+    check(status, err);
+    return dst;
+  }
+
+  async dequantize(type: GgmlType, src: Uint8Array, n: number): Promise<Float32Array> {
+    const err = new Uint8Array(N_ERR);
+    const dst = new Float32Array(n);
+    const status = await this.#library.symbols.bl_dequantize(
+      this.pointer,
+      0,
+      type.id,
+      bytesOf(src),
+      BigInt(src.length),
+      bytesOf(dst),
+      BigInt(n),
+      err,
+      BigInt(N_ERR),
+    );
+    check(status, err);
+    return dst;
+  }
+
+  async checkData(type: GgmlType, src: Uint8Array): Promise<{ first: number; count: number } | undefined> {
+    const err = new Uint8Array(N_ERR);
+    const bad = new BigUint64Array(2);
+    const status = await this.#library.symbols.bl_check_data(
+      this.pointer,
+      type.id,
+      bytesOf(src),
+      BigInt(src.length),
+      bad,
+      err,
+      BigInt(N_ERR),
+    );
+    if (status === STATUS_DATA) return { first: Number(bad[0]), count: Number(bad[1]) };
+    check(status, err);
+    return undefined;
+  }
+
+  async compareLogits(
+    p: Float32Array,
+    q: Float32Array,
+    n_vocab: number,
+  ): Promise<{ kl: Float64Array; sameTop: Uint8Array }> {
+    if (p.length !== q.length || p.length % n_vocab !== 0) throw new Error("compareLogits: sizes do not fit");
+    const err = new Uint8Array(N_ERR);
+    const n_rows = p.length / n_vocab;
+    const kl = new Float64Array(n_rows);
+    const sameTop = new Uint8Array(n_rows);
+    const status = await this.#library.symbols.bl_compare_logits(
+      this.pointer,
+      bytesOf(p),
+      bytesOf(q),
+      BigInt(n_rows),
+      BigInt(n_vocab),
+      bytesOf(kl),
+      sameTop,
+      err,
+      BigInt(N_ERR),
+    );
+    check(status, err);
+    return { kl, sameTop };
+  }
+
+  override [Symbol.dispose](): void {
+    for (const file of this.#files.values()) file[Symbol.dispose]();
+    this.#files.clear();
+    super[Symbol.dispose]();
+  }
+
+  #file(path: string): Handle {
+    const known = this.#files.get(path);
+    if (known) return known;
+    const err = new Uint8Array(N_ERR);
+    const out = new BigUint64Array(1);
+    check(
+      this.#library.symbols.bl_file_open(
+        this.pointer,
+        new TextEncoder().encode(path + "\0"),
+        out,
+        err,
+        BigInt(N_ERR),
+      ),
+      err,
+    );
+    const file = new Handle(pointerFrom(out), (p) => this.#library.symbols.bl_file_close(p));
+    this.#files.set(path, file);
+    return file;
+  }
+}
+
+/** Calls a `(out, n_out) -> length` getter, growing the buffer until the text fits. */
+function fetchText(get: (out: Uint8Array<ArrayBuffer>, n: bigint) => bigint): string {
+  for (let size = 4096;; size *= 4) {
+    const out = new Uint8Array(size);
+    if (Number(get(out, BigInt(size))) < size) return text(out);
+  }
+}
+
+/** What a library says of itself: `{"backends": [...], "compiler": "..."}`. */
+export function buildInfo(name: LibraryName): { backends: string[]; compiler: string } {
+  const library = openLibrary(name);
+  return JSON.parse(fetchText((out, n) => library.symbols.bl_build_info(out, n)));
+}
+
+/**
+ * Opens a native backend.
+ * @param threads Worker threads of the host device; 0 = one per core.
+ * @throws {NativeError} when the library is missing or no device can be opened
+ */
+export function openNativeBackend(name: LibraryName, options: { threads?: number } = {}): Backend {
+  const library = openLibrary(name);
+  const err = new Uint8Array(N_ERR);
+  const out = new BigUint64Array(1);
+  check(library.symbols.bl_runtime_open(options.threads ?? 0, out, err, BigInt(N_ERR)), err);
+  return new NativeBackend(library, pointerFrom(out));
+}
