@@ -7,7 +7,7 @@ import { encodeUtf8 } from "../bytes.ts";
 import { FormatError } from "../errors.ts";
 import { MAX_ALIGNMENT, MAX_KEY } from "./header.ts";
 import { alignUp, DEFAULT_ALIGNMENT, MAX_NAME, tensorBytes } from "./layout.ts";
-import { type GgufValue, Metadata, VALUE_TYPES } from "./metadata.ts";
+import { type GgufValue, type Metadata, VALUE_TYPES } from "./metadata.ts";
 import type { GgmlType } from "./types.ts";
 
 /** What the header says of a tensor. */

@@ -1,0 +1,18 @@
+/**
+ * GGUF files: opening, metadata, writing, the table of tensor types.
+ * @module
+ */
+export { alignUp, DEFAULT_ALIGNMENT, elementCount, tensorBytes } from "./layout.ts";
+export * from "./metadata.ts";
+export * from "./read.ts";
+export * from "./types.ts";
+export {
+  bufferTarget,
+  encodeHeader,
+  fileTarget,
+  GgufWriter,
+  type GgufWriterOptions,
+  partialPath,
+  type TensorInfo,
+  type WritableTarget,
+} from "./write.ts";

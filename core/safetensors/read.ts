@@ -1,0 +1,12 @@
+/**
+ * Reading safetensors: one file, or a Hugging Face folder as one checkpoint.
+ * @module
+ */
+export { Checkpoint, openCheckpoint, type OpenCheckpointOptions } from "./checkpoint.ts";
+export {
+  openSafetensors,
+  readSafetensorsHeader,
+  SAFETENSORS_DTYPES,
+  type SafetensorsFile,
+  type SafetensorsTensor,
+} from "./file.ts";
