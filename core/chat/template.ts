@@ -102,7 +102,7 @@ export class ChatTemplate {
         });
       }
       if (e instanceof TemplateFailure || e instanceof RangeError) {
-        const why = e instanceof RangeError ? "recursion is too deep" : e.message;
+        const why = e instanceof TemplateFailure ? e.message : "recursion is too deep";
         throw new TextError("text.template_failed", `Cannot render ${this.#name}: ${why}`, {
           at: { template: this.#name },
           hint: "the conversation lacks something that the template reads, or the template is broken",
