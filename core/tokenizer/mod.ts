@@ -1,0 +1,8 @@
+/**
+ * Text to token ids and back, identical to llama.cpp's; vocabularies from GGUF files and from released checkpoints.
+ * @module
+ */
+
+export type { DecodeOptions, EncodeOptions, SpecialIds, Tokenizer, TokenStream } from "./types.ts";
+export { TOKEN_TYPE } from "./types.ts";
+export { tokenizerFromGguf } from "./tokenizer.ts";

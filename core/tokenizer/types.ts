@@ -1,0 +1,105 @@
+/**
+ * What a tokenizer offers, and what its parts agree on.
+ * @module
+ */
+
+import type { IdBuffer } from "./id_buffer.ts";
+
+export interface EncodeOptions {
+  /** Put bos first and eos last where the vocabulary says so. Default false. */
+  addSpecial?: boolean;
+  /** Recognise the text of control tokens. Default false; user-defined tokens are always recognised. */
+  parseSpecial?: boolean;
+}
+
+export interface DecodeOptions {
+  /** Show the text of control tokens. Default false. */
+  special?: boolean;
+  /** Leave out one leading bos and one trailing eos where the vocabulary adds them. Default false. */
+  removeSpecial?: boolean;
+}
+
+/** Bytes to text piece by piece, never half a character; see `Tokenizer.stream`. */
+export interface TokenStream {
+  /** The text that is certain after this token. */
+  push(id: number): string;
+  /** What is left: an unfinished character as U+FFFD. */
+  flush(): string;
+}
+
+/** Ids of tokens with a role; null where the vocabulary has none. */
+export interface SpecialIds {
+  readonly bos: number | null;
+  readonly eos: number | null;
+  readonly eot: number | null;
+  readonly eom: number | null;
+  readonly unk: number | null;
+  readonly sep: number | null;
+  readonly pad: number | null;
+  readonly mask: number | null;
+  readonly fim_pre: number | null;
+  readonly fim_suf: number | null;
+  readonly fim_mid: number | null;
+  readonly fim_pad: number | null;
+  readonly fim_rep: number | null;
+  readonly fim_sep: number | null;
+}
+
+export interface Tokenizer extends SpecialIds {
+  readonly n_vocab: number;
+  /** `tokenizer.ggml.model`. */
+  readonly model: string;
+  /** `tokenizer.ggml.pre`, "default" where it is missing. */
+  readonly pre: string;
+  readonly addBos: boolean;
+  readonly addEos: boolean;
+  readonly addSpacePrefix: boolean;
+  /** Ids that end a generation. */
+  readonly eogIds: ReadonlySet<number>;
+  /** What is suspect about the vocabulary, in sentences for the user. */
+  readonly warnings: readonly string[];
+
+  /** Token ids of a text. Lone surrogates count as U+FFFD. */
+  encode(text: string, options?: EncodeOptions): Int32Array;
+  /**
+   * The bytes that one token adds to a text.
+   * @param special Show the text of control tokens, which otherwise give nothing.
+   * @throws {TextError} `text.token_id` for an id outside the vocabulary.
+   */
+  pieceBytes(id: number, special?: boolean): Uint8Array;
+  /** A token's text as the vocabulary writes it (mapped bytes, U+2581 for spaces). */
+  tokenText(id: number): string;
+  /** Id of a token by the text that the vocabulary writes, or null. */
+  tokenId(text: string): number | null;
+  /** Control, unknown or user-defined: matched as a whole in text. */
+  isSpecial(id: number): boolean;
+  isControl(id: number): boolean;
+  isUserDefined(id: number): boolean;
+  /** Unused slots of the vocabulary; they have no text. */
+  isUnused(id: number): boolean;
+  /** Text of a whole sequence; invalid UTF-8 becomes U+FFFD. */
+  decode(ids: ArrayLike<number>, options?: DecodeOptions): string;
+  decodeBytes(ids: ArrayLike<number>, options?: DecodeOptions): Uint8Array;
+  /** A decoder of one growing sequence. Pieces come as they are: no space is removed anywhere. */
+  stream(options?: { special?: boolean }): TokenStream;
+}
+
+/** Token types as `tokenizer.ggml.token_type` has them. */
+export const TOKEN_TYPE = {
+  undefined: 0,
+  normal: 1,
+  unknown: 2,
+  control: 3,
+  userDefined: 4,
+  unused: 5,
+  byte: 6,
+} as const;
+
+/** One algorithm: turns text between special tokens into ids. */
+export interface FragmentEncoder {
+  /**
+   * Appends the ids of `text`, which is not empty and has no lone surrogates.
+   * @param isStart At the text's start or right after a special token.
+   */
+  encode(text: string, out: IdBuffer, isStart: boolean): void;
+}
