@@ -191,7 +191,13 @@ class ReferenceProgram implements ProgramHandle {
     if (t.kind === KIND.VIEW) return this.#value(t.ref);
     if (t.kind === KIND.INPUT) {
       const i = this.#input;
-      return [i.tokens, i.positions, i.seqs, i.outRows, i.targets][t.ref];
+      return {
+        [INPUT.TOKENS]: i.tokens,
+        [INPUT.POSITIONS]: i.positions,
+        [INPUT.SEQS]: i.seqs,
+        [INPUT.OUT_ROWS]: i.outRows,
+        [INPUT.TARGETS]: i.targets,
+      }[t.ref]!;
     }
     if (t.kind === KIND.WEIGHT) return Float64Array.from(this.weights[t.ref].all);
     return this.#values[id];
