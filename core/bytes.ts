@@ -19,12 +19,22 @@ export interface ByteSource {
   close(): void;
 }
 
-function pastEnd(name: string, field: string, wanted: number | bigint, present: number): FormatError {
+/** What is being read, for messages; a function where making the text for every read would cost. */
+export type FieldName = string | (() => string);
+
+function pastEnd(
+  name: string,
+  what: FieldName,
+  offset: number,
+  wanted: number | bigint,
+  present: number,
+): FormatError {
+  const field = typeof what === "string" ? what : what();
   return new FormatError(
     "format.truncated",
-    `Cannot read ${field} of ${name}: wants ${wanted} bytes, ${present} are present`,
+    `Cannot read ${field} of ${name}: wants ${wanted} bytes at ${offset}, ${present} are present`,
     {
-      at: { file: name, field, wanted: Number(wanted), present },
+      at: { file: name, field, offset, wanted: Number(wanted), present },
       hint: "the file was cut short or is damaged: fetch it again and compare its size or checksum with the source",
     },
   );
@@ -59,14 +69,14 @@ export function fileSource(path: string): ByteSource {
     size,
     read(offset, length) {
       if (offset < 0 || length < 0 || offset + length > size) {
-        throw pastEnd(path, `bytes at ${offset}`, length, Math.max(0, size - offset));
+        throw pastEnd(path, "bytes", offset, length, Math.max(0, size - offset));
       }
       const out = new Uint8Array(length);
       file.seekSync(offset, Deno.SeekMode.Start);
       for (let done = 0; done < length;) {
         const n = file.readSync(out.subarray(done));
         // The file may shrink while it is open.
-        if (n === null) throw pastEnd(path, `bytes at ${offset}`, length, done);
+        if (n === null) throw pastEnd(path, "bytes", offset, length, done);
         done += n;
       }
       return out;
@@ -85,7 +95,7 @@ export function bufferSource(name: string, bytes: Uint8Array): ByteSource {
     size: bytes.length,
     read(offset, length) {
       if (offset < 0 || length < 0 || offset + length > bytes.length) {
-        throw pastEnd(name, `bytes at ${offset}`, length, Math.max(0, bytes.length - offset));
+        throw pastEnd(name, "bytes", offset, length, Math.max(0, bytes.length - offset));
       }
       return bytes.subarray(offset, offset + length);
     },
@@ -117,10 +127,10 @@ export class ByteCursor {
   }
 
   /** Makes `n` bytes available in the window (`n` is small) and returns their index in it; advances the cursor. */
-  #take(n: number, field: string): number {
+  #take(n: number, field: FieldName): number {
     let at = this.#pos - this.#start;
     if (at + n > this.#window.length) {
-      if (n > this.remaining) throw pastEnd(this.source.name, field, n, this.remaining);
+      if (n > this.remaining) throw pastEnd(this.source.name, field, this.#pos, n, this.remaining);
       this.#start = this.#pos;
       this.#window = this.source.read(this.#pos, Math.min(Math.max(WINDOW, n), this.remaining));
       this.#view = new DataView(this.#window.buffer, this.#window.byteOffset, this.#window.length);
@@ -130,41 +140,41 @@ export class ByteCursor {
     return at;
   }
 
-  u8(field: string): number {
+  u8(field: FieldName): number {
     return this.#window[this.#take(1, field)];
   }
-  i8(field: string): number {
+  i8(field: FieldName): number {
     return (this.u8(field) << 24) >> 24;
   }
-  u16(field: string): number {
+  u16(field: FieldName): number {
     const at = this.#take(2, field);
     return this.#view.getUint16(at, true);
   }
-  i16(field: string): number {
+  i16(field: FieldName): number {
     const at = this.#take(2, field);
     return this.#view.getInt16(at, true);
   }
-  u32(field: string): number {
+  u32(field: FieldName): number {
     const at = this.#take(4, field);
     return this.#view.getUint32(at, true);
   }
-  i32(field: string): number {
+  i32(field: FieldName): number {
     const at = this.#take(4, field);
     return this.#view.getInt32(at, true);
   }
-  f32(field: string): number {
+  f32(field: FieldName): number {
     const at = this.#take(4, field);
     return this.#view.getFloat32(at, true);
   }
-  f64(field: string): number {
+  f64(field: FieldName): number {
     const at = this.#take(8, field);
     return this.#view.getFloat64(at, true);
   }
-  u64(field: string): bigint {
+  u64(field: FieldName): bigint {
     const at = this.#take(8, field);
     return this.#view.getBigUint64(at, true);
   }
-  i64(field: string): bigint {
+  i64(field: FieldName): bigint {
     const at = this.#take(8, field);
     return this.#view.getBigInt64(at, true);
   }
@@ -173,7 +183,7 @@ export class ByteCursor {
    * A u64 as a number, rounded above 2^53: right for comparing against limits, and exact for everything that passes
    * one.
    */
-  size(field: string): number {
+  size(field: FieldName): number {
     const at = this.#take(8, field);
     return this.#view.getUint32(at + 4, true) * 4294967296 + this.#view.getUint32(at, true);
   }
@@ -182,21 +192,22 @@ export class ByteCursor {
    * A u64 count of things that take at least `bytesEach` bytes each in what follows.
    * @throws {FormatError} `format.limit` above `limit`, `format.truncated` when fewer bytes remain.
    */
-  count(field: string, bytesEach: number, limit: number): number {
+  count(field: FieldName, bytesEach: number, limit: number): number {
     const n = this.size(field);
     if (n * bytesEach > this.remaining) {
-      throw pastEnd(this.source.name, field, BigInt(n) * BigInt(bytesEach), this.remaining);
+      throw pastEnd(this.source.name, field, this.#pos, BigInt(n) * BigInt(bytesEach), this.remaining);
     }
     if (n > limit) {
-      throw new FormatError("format.limit", `Cannot read ${field} of ${this.source.name}: ${n} is above ${limit}`, {
-        at: { file: this.source.name, field, got: n, limit },
+      const what = typeof field === "string" ? field : field();
+      throw new FormatError("format.limit", `Cannot read ${what} of ${this.source.name}: ${n} is above ${limit}`, {
+        at: { file: this.source.name, field: what, got: n, limit },
       });
     }
     return n;
   }
 
   /** The next `n` bytes, as a copy. */
-  bytes(n: number, field: string): Uint8Array {
+  bytes(n: number, field: FieldName): Uint8Array {
     const at = this.#pos - this.#start;
     if (at + n <= this.#window.length) {
       this.#pos += n;
@@ -206,15 +217,22 @@ export class ByteCursor {
       const from = this.#take(n, field);
       return this.#window.slice(from, from + n);
     }
-    if (n > this.remaining) throw pastEnd(this.source.name, field, n, this.remaining);
+    if (n > this.remaining) throw pastEnd(this.source.name, field, this.#pos, n, this.remaining);
     const out = this.source.read(this.#pos, n).slice();
     this.#pos += n;
     return out;
   }
 
+  /** The next `n` bytes as text, or undefined when they are not valid UTF-8. */
+  text(n: number, field: FieldName): string | undefined {
+    if (n > WINDOW) return decodeUtf8(this.bytes(n, field));
+    const at = this.#take(n, field);
+    return asciiText(this.#window, at, at + n) ?? decodeUtf8(this.#window.subarray(at, at + n));
+  }
+
   /** Steps over `n` bytes without reading them. */
-  skip(n: number, field: string): void {
-    if (n > this.remaining) throw pastEnd(this.source.name, field, n, this.remaining);
+  skip(n: number, field: FieldName): void {
+    if (n > this.remaining) throw pastEnd(this.source.name, field, this.#pos, n, this.remaining);
     this.#pos += n;
   }
 }
@@ -222,15 +240,24 @@ export class ByteCursor {
 const strictUtf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const lossyUtf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
+const codes: number[] = [];
+
+/** Short ASCII, the common case of names by far, is several times faster without the decoder. */
+function asciiText(bytes: Uint8Array, from: number, to: number): string | undefined {
+  if (to - from > 64) return undefined;
+  codes.length = to - from;
+  for (let i = from; i < to; i++) {
+    const byte = bytes[i];
+    if (byte > 127) return undefined;
+    codes[i - from] = byte;
+  }
+  return String.fromCharCode.apply(null, codes);
+}
+
 /** Text of UTF-8 bytes, or undefined when they are not valid UTF-8. A byte order mark is text. */
 export function decodeUtf8(bytes: Uint8Array): string | undefined {
-  // Short ASCII, the common case by far, is several times faster without the decoder.
-  if (bytes.length <= 64) {
-    let text = "";
-    let i = 0;
-    for (; i < bytes.length && bytes[i] < 128; i++) text += String.fromCharCode(bytes[i]);
-    if (i === bytes.length) return text;
-  }
+  const short = asciiText(bytes, 0, bytes.length);
+  if (short !== undefined) return short;
   try {
     return strictUtf8.decode(bytes);
   } catch {

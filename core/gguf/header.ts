@@ -29,12 +29,15 @@ const MIN_KV = 14;
 /** Bytes of the smallest tensor info: a length, one byte of name, a dimension count, a type, an offset. */
 const MIN_INFO = 25;
 
-/** One tensor of one file. */
-export interface HeaderTensor {
+/** A tensor as a byte range of a file. */
+export interface GgufTensor {
   readonly name: string;
   readonly type: GgmlType;
   /** Dimensions, fastest first, at least one. */
   readonly ne: readonly number[];
+  /** Which file of a split set it is in; 0 otherwise. */
+  readonly shard: number;
+  readonly path: string;
   /** Absolute, in its file. */
   readonly offset: number;
   readonly bytes: number;
@@ -44,7 +47,7 @@ export interface GgufHeader {
   readonly version: number;
   readonly metadata: Metadata;
   readonly alignment: number;
-  readonly tensors: readonly HeaderTensor[];
+  readonly tensors: readonly GgufTensor[];
   /** Where the padded header ends and tensor data starts. */
   readonly dataStart: number;
   /** Where the header ends before its padding. */
@@ -82,17 +85,18 @@ const ARRAYS: { [E in Exclude<ScalarType, "str">]: new (buffer: ArrayBufferLike)
 
 /**
  * Reads the header of one file; no tensor data.
+ * @param shard Which file of a split set it is.
  * @throws {FormatError} for everything that is not as the format says.
  */
-export function readHeader(source: ByteSource): GgufHeader {
-  return new HeaderReader(source).read();
+export function readHeader(source: ByteSource, shard: number = 0): GgufHeader {
+  return new HeaderReader(source, shard).read();
 }
 
 class HeaderReader {
   readonly #file: string;
   readonly #in: ByteCursor;
 
-  constructor(readonly source: ByteSource) {
+  constructor(readonly source: ByteSource, readonly shard: number) {
     this.#file = source.name;
     this.#in = new ByteCursor(source);
   }
@@ -110,10 +114,11 @@ class HeaderReader {
     const nKeys = this.#in.count("the key count", MIN_KV, MAX_LENGTH);
     const metadata = this.#keys(nKeys);
     const alignment = this.#alignment(metadata);
-    const infos = this.#infos(nTensors);
+    const tensors = this.#infos(nTensors);
     const headerEnd = this.#in.position;
     const dataStart = alignUp(headerEnd, alignment);
-    return { version, metadata, alignment, dataStart, headerEnd, tensors: this.#place(infos, alignment, dataStart) };
+    this.#place(tensors, alignment, dataStart);
+    return { version, metadata, alignment, dataStart, headerEnd, tensors };
   }
 
   #preamble(): number {
@@ -150,7 +155,7 @@ class HeaderReader {
   #keys(n: number): Metadata {
     const metadata = new Metadata(this.#file);
     for (let i = 0; i < n; i++) {
-      const key = this.#name(`the name of key ${i} of ${n}`, MAX_KEY, "format.bad_key");
+      const key = this.#name("the name of a key", MAX_KEY, "format.bad_key");
       if (metadata.has(key)) throw this.#fail("format.duplicate_key", `key "${key}" is there twice`, { key });
       metadata.set(key, this.#value(key));
     }
@@ -159,11 +164,11 @@ class HeaderReader {
 
   /** A key or a tensor name: non-empty UTF-8 without NUL. */
   #name(field: string, limit: number, code: ErrorCode): string {
-    const length = this.#in.count(`the length of ${field}`, 1, MAX_LENGTH);
+    const length = this.#in.count(field, 1, MAX_LENGTH);
     if (length === 0 || length > limit) {
       throw this.#fail(code, `${field} has ${length} bytes, expected 1 to ${limit}`, { field, got: length, limit });
     }
-    const text = decodeUtf8(this.#in.bytes(length, field));
+    const text = this.#in.text(length, field);
     if (text === undefined) throw this.#fail(code, `${field} is not valid UTF-8`, { field });
     if (text.includes("\0")) throw this.#fail(code, `${field} contains a NUL, ${JSON.stringify(text)}`, { field });
     return text;
@@ -255,35 +260,32 @@ class HeaderReader {
     );
   }
 
-  #infos(n: number): TensorInfo[] {
+  /** All tensors, with offsets still as the file has them. A hundred thousand of these must not take long. */
+  #infos(n: number): Unplaced[] {
     const seen = new Set<string>();
-    const infos: TensorInfo[] = [];
+    const infos: Unplaced[] = [];
     const cursor = this.#in;
+    const at = { file: this.#file, tensor: "" };
+    const field = () => `tensor "${at.tensor}"`;
     for (let i = 0; i < n; i++) {
-      const name = this.#name(`the name of tensor ${i} of ${n}`, MAX_NAME - 1, "format.bad_tensor_name");
-      if (seen.has(name)) {
+      const name = this.#name("the name of a tensor", MAX_NAME - 1, "format.bad_tensor_name");
+      if (seen.add(name).size === i) {
         throw this.#fail("format.duplicate_tensor", `tensor "${name}" is there twice`, { tensor: name });
       }
-      seen.add(name);
-      const field = `tensor "${name}"`;
+      at.tensor = name;
       const nDims = cursor.u32(field);
       if (nDims > MAX_DIMS) {
-        throw this.#fail("format.tensor_shape", `${field} has ${nDims} dimensions, expected at most ${MAX_DIMS}`, {
+        throw this.#fail("format.tensor_shape", `${field()} has ${nDims} dimensions, expected at most ${MAX_DIMS}`, {
           tensor: name,
           got: nDims,
         });
       }
       // No dimensions at all is a single number, as ggml has it.
-      const ne: number[] = nDims === 0 ? [1] : [];
-      for (let d = 0; d < nDims; d++) ne.push(cursor.size(field));
+      const ne = new Array<number>(Math.max(nDims, 1)).fill(1);
+      for (let d = 0; d < nDims; d++) ne[d] = cursor.size(field);
       const type = this.#tensorType(name, cursor.u32(field));
-      infos.push({
-        name,
-        type,
-        ne,
-        bytes: tensorBytes({ file: this.#file, tensor: name }, type, ne),
-        relative: cursor.size(field),
-      });
+      const bytes = tensorBytes(at, type, ne);
+      infos.push({ name, type, ne, shard: this.shard, path: this.#file, offset: cursor.size(field), bytes });
     }
     return infos;
   }
@@ -301,40 +303,34 @@ class HeaderReader {
     );
   }
 
-  /** Checks that data follow each other without gaps and lie inside the file. */
-  #place(infos: TensorInfo[], alignment: number, dataStart: number): HeaderTensor[] {
+  /** Makes offsets absolute, checking that data follow each other without gaps and lie inside the file. */
+  #place(tensors: Unplaced[], alignment: number, dataStart: number): void {
     let expected = 0;
-    return infos.map(({ name, type, ne, bytes, relative }) => {
-      const end = dataStart + relative + bytes;
-      if (relative !== expected) {
-        const what = relative % alignment !== 0
-          ? `starts at offset ${relative}, which is not a multiple of the alignment ${alignment}`
-          : `starts at offset ${relative}, expected ${expected}`;
-        throw this.#fail("format.tensor_offset", `the data of tensor "${name}" ${what}`, {
-          tensor: name,
-          got: relative,
+    for (const t of tensors) {
+      if (t.offset !== expected) {
+        const what = t.offset % alignment !== 0
+          ? `starts at offset ${t.offset}, which is not a multiple of the alignment ${alignment}`
+          : `starts at offset ${t.offset}, expected ${expected}`;
+        throw this.#fail("format.tensor_offset", `the data of tensor "${t.name}" ${what}`, {
+          tensor: t.name,
+          got: t.offset,
           expected,
           alignment,
         });
       }
+      t.offset += dataStart;
+      const end = t.offset + t.bytes;
       if (end > this.source.size) {
         throw this.#fail(
           "format.truncated",
-          `the data of tensor "${name}" ends at byte ${end}, ${this.source.size} are present`,
-          { tensor: name, wanted: end, present: this.source.size },
+          `the data of tensor "${t.name}" ends at byte ${end}, ${this.source.size} are present`,
+          { tensor: t.name, wanted: end, present: this.source.size },
           "the file was cut short: fetch it again and compare its size or checksum with the source",
         );
       }
-      expected += alignUp(bytes, alignment);
-      return { name, type, ne, offset: dataStart + relative, bytes };
-    });
+      expected += alignUp(t.bytes, alignment);
+    }
   }
 }
 
-interface TensorInfo {
-  name: string;
-  type: GgmlType;
-  ne: number[];
-  bytes: number;
-  relative: number;
-}
+type Unplaced = Omit<GgufTensor, "offset"> & { offset: number };

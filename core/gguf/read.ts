@@ -4,23 +4,10 @@
  */
 import { type ByteSource, fileSource } from "../bytes.ts";
 import { FormatError, ModelError } from "../errors.ts";
-import { type GgufHeader, readHeader } from "./header.ts";
+import { type GgufHeader, type GgufTensor, readHeader } from "./header.ts";
 import type { Metadata } from "./metadata.ts";
-import type { GgmlType } from "./types.ts";
 
-/** A tensor as a byte range of a file. */
-export interface GgufTensor {
-  readonly name: string;
-  readonly type: GgmlType;
-  /** Dimensions, fastest first, at least one. */
-  readonly ne: readonly number[];
-  /** Which of the files it is in. */
-  readonly shard: number;
-  readonly path: string;
-  /** Absolute, in its file. */
-  readonly offset: number;
-  readonly bytes: number;
-}
+export type { GgufTensor };
 
 /** One file of the set. */
 export interface GgufShard {
@@ -57,7 +44,7 @@ export function parseShardName(path: string): { prefix: string; no: number; coun
 /** An opened GGUF file, or split set. Close it, or hold it with `using`. */
 export class GgufFile implements Disposable {
   readonly #sources: readonly ByteSource[];
-  readonly #byName: Map<string, GgufTensor>;
+  #index: Map<string, GgufTensor> | undefined; // made when first asked for
 
   /** @internal use {@link openGguf} */
   constructor(
@@ -66,10 +53,12 @@ export class GgufFile implements Disposable {
     readonly shards: readonly GgufShard[],
     /** All tensors, in file order. */
     readonly tensors: readonly GgufTensor[],
-    byName: Map<string, GgufTensor>,
   ) {
     this.#sources = sources;
-    this.#byName = byName;
+  }
+
+  get #byName(): Map<string, GgufTensor> {
+    return this.#index ??= new Map(this.tensors.map((t) => [t.name, t]));
   }
 
   get paths(): readonly string[] {
@@ -208,7 +197,7 @@ function openOthers(
     );
   }
   for (let i = 1; i < count; i++) {
-    const header = readHeader(sources[i]);
+    const header = readHeader(sources[i], i);
     const file = sources[i].name;
     const found = splitNumber(header, "split.no", file);
     if (found !== i) throw splitError(file, `split.no is ${found}, expected ${i}`, { got: found, expected: i });
@@ -229,24 +218,8 @@ function openOthers(
 }
 
 function assemble(sources: readonly ByteSource[], headers: readonly GgufHeader[]): GgufFile {
-  const tensors: GgufTensor[] = [];
-  const byName = new Map<string, GgufTensor>();
-  headers.forEach((header, shard) => {
-    const path = sources[shard].name;
-    for (const { name, type, ne, offset, bytes } of header.tensors) {
-      const t: GgufTensor = { name, type, ne, shard, path, offset, bytes };
-      const other = byName.get(name);
-      if (other) {
-        throw new FormatError(
-          "format.duplicate_tensor",
-          `Cannot open ${path}: tensor "${name}" is also in ${other.path}`,
-          { at: { file: path, tensor: name, other: other.path } },
-        );
-      }
-      byName.set(name, t);
-      tensors.push(t);
-    }
-  });
+  const tensors = headers.length === 1 ? headers[0].tensors : headers.flatMap((h) => h.tensors);
+  if (headers.length > 1) refuseDuplicates(tensors);
   const shards = headers.map((h, i): GgufShard => ({
     path: sources[i].name,
     version: h.version,
@@ -255,5 +228,21 @@ function assemble(sources: readonly ByteSource[], headers: readonly GgufHeader[]
     size: sources[i].size,
     dataStart: h.dataStart,
   }));
-  return new GgufFile(sources, shards, tensors, byName);
+  return new GgufFile(sources, shards, tensors);
+}
+
+/** Within one file names are unique already. */
+function refuseDuplicates(tensors: readonly GgufTensor[]): void {
+  const seen = new Map<string, GgufTensor>();
+  for (const t of tensors) {
+    const other = seen.get(t.name);
+    if (other) {
+      throw new FormatError(
+        "format.duplicate_tensor",
+        `Cannot open ${t.path}: tensor "${t.name}" is also in ${other.path}`,
+        { at: { file: t.path, tensor: t.name, other: other.path } },
+      );
+    }
+    seen.set(t.name, t);
+  }
 }
