@@ -1,0 +1,117 @@
+// device.h: what a backend implements. abi.cpp owns the C ABI, program.cpp and step_input.cpp check everything that comes from
+// outside; a device gets only checked programs, checked step inputs and sizes that fit, and does the arithmetic.
+//
+// Failures are thrown as Failure (failure.h); abi.cpp catches them. std::bad_alloc is caught too.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../bloomery.h"
+#include "failure.h"
+#include "file.h"
+#include "program.h"
+#include "step_input.h"
+#include "thread_pool.h"
+
+namespace bl {
+
+// What bl_tensor_load and bl_tensor_create ask for. The shape is checked: n_bytes fits type and ne, ne[0] is whole blocks.
+struct TensorSource {
+  uint32_t type;
+  uint64_t ne[4];
+  uint32_t uses;                    // BL_USE_*
+  const uint8_t *data;              // the bytes: in the mapping, or in caller memory that is gone after the call
+  uint64_t n_bytes;
+  std::shared_ptr<const File> file; // set when data lies in its mapping: keep it to use the mapping after the call
+  uint64_t offset;                  // of data in the file
+};
+
+class DeviceTensor {
+ public:
+  virtual ~DeviceTensor() = default;
+  virtual uint64_t device_bytes() const = 0;
+
+  uint32_t device = 0;
+  uint32_t type = 0;
+  uint64_t ne[4] = {1, 1, 1, 1};
+  uint32_t uses = 0;
+  std::vector<int32_t> host_i32;  // the values of an i32 tensor (expert maps): read when a program is checked. Set by abi.cpp
+};
+
+struct CacheShape {
+  std::vector<uint32_t> type, ne;  // by stream: f32, f16 or q8_0 (ne a multiple of 32 then); elements per token
+  uint32_t page_size, n_pages;
+
+  // Bytes of one token's row of stream s.
+  uint64_t row_bytes(size_t s) const {
+    const TypeInfo *t = type_info(type[s]);
+    return uint64_t(ne[s]) / t->block * t->bytes;
+  }
+  // Bytes of a page over all streams.
+  uint64_t page_bytes() const {
+    uint64_t n = 0;
+    for (size_t s = 0; s < type.size(); s++) n += row_bytes(s) * page_size;
+    return n;
+  }
+};
+
+// Paged storage. New pages read as zeros. Page ids and sizes that arrive here are checked.
+// read and write move pages as: for each page, for each stream, page_size rows in the stream's ggml type.
+class DeviceCache {
+ public:
+  virtual ~DeviceCache() = default;
+  virtual void copy(const int32_t *src, const int32_t *dst, uint32_t n) = 0;
+  virtual void read(const int32_t *pages, uint32_t n, uint8_t *data) = 0;
+  virtual void write(const int32_t *pages, uint32_t n, const uint8_t *data) = 0;
+
+  uint32_t device = 0;
+  CacheShape shape;
+};
+
+// A program made ready to run on one device.
+class Exec {
+ public:
+  virtual ~Exec() = default;
+  virtual uint64_t scratch_bytes() const = 0;
+  // Runs a step and copies the outputs whose bit is set in mask, packed in output order, each cut to the step's rows (n_out rows may
+  // be 0). Returns when they are on the host. Calls on one device never overlap.
+  virtual void step(const StepInput &input, uint8_t *output, uint64_t mask) = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // One object of bl_runtime_devices' array for this index.
+  virtual std::string info_json(uint32_t index) = 0;
+  virtual std::unique_ptr<DeviceTensor> load_tensor(const TensorSource &source) = 0;
+  virtual std::unique_ptr<DeviceCache> create_cache(const CacheShape &shape) = 0;
+  // Every op and every weight of the program is on this device. `program`, weights and caches outlive the Exec.
+  virtual std::unique_ptr<Exec> compile(const Program &program, const std::vector<DeviceTensor *> &weights,
+                                        const std::vector<DeviceCache *> &caches) = 0;
+  // bl_quantize and bl_dequantize with checked sizes; false where this device has no way to do it (the host does it then).
+  virtual bool quantize(uint32_t src_type, const uint8_t *src, uint32_t dst_type, uint8_t *dst, uint64_t n_rows, uint64_t n_per_row,
+                        const float *weights) {
+    (void)src_type, (void)src, (void)dst_type, (void)dst, (void)n_rows, (void)n_per_row, (void)weights;
+    return false;
+  }
+  virtual bool dequantize(uint32_t type, const uint8_t *src, float *dst, uint64_t n) {
+    (void)type, (void)src, (void)dst, (void)n;
+    return false;
+  }
+};
+
+// The host, device 0 of every library (csrc/cpu/device.cpp).
+std::unique_ptr<Device> host_device(ThreadPool &pool);
+
+// The cards of this library, from index 1: none in libbloomery_cpu (card_devices_none.cpp); csrc/cuda defines it in
+// libbloomery_cuda. A library without a usable card returns none; it does not fail.
+std::vector<std::unique_ptr<Device>> card_devices(ThreadPool &pool);
+
+// The entries of bl_build_info's "backends" after "cpu", as JSON: "" or ",\"cuda\"". Defined beside card_devices.
+const char *card_backends_json();
+
+}  // namespace bl

@@ -1,0 +1,110 @@
+// host_math.cpp: quantize, dequantize, check and compare, in chunks of rows over the threads.
+#include "host_math.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "../common/quantize.h"
+#include "failure.h"
+
+namespace bl {
+namespace {
+
+constexpr uint64_t CHUNK = 1u << 16;  // elements a thread takes at a time
+
+void keep_min(std::atomic<uint64_t> &least, uint64_t value) {
+  uint64_t old = least.load();
+  while (value < old && !least.compare_exchange_weak(old, value)) {
+  }
+}
+
+// KL(softmax(p) || softmax(q)) in nats, and whether the largest entries are the same.
+double kl_row(const float *p, const float *q, uint64_t n, uint8_t *same_top) {
+  uint64_t top_p = 0, top_q = 0;
+  for (uint64_t i = 1; i < n; i++) {
+    if (p[i] > p[top_p]) top_p = i;
+    if (q[i] > q[top_q]) top_q = i;
+  }
+  *same_top = top_p == top_q ? 1 : 0;
+  const double max_p = p[top_p], max_q = q[top_q];
+  double sum_p = 0, sum_q = 0, cross = 0;  // cross: sum of exp(p - max_p) ((p - max_p) - (q - max_q))
+  for (uint64_t i = 0; i < n; i++) {
+    const double dp = double(p[i]) - max_p, dq = double(q[i]) - max_q;
+    const double e = std::exp(dp);
+    sum_p += e;
+    sum_q += std::exp(dq);
+    if (e != 0) cross += e * (dp - dq);
+  }
+  return cross / sum_p - std::log(sum_p) + std::log(sum_q);
+}
+
+}  // namespace
+
+void host_quantize(ThreadPool &pool, uint32_t src_type, const uint8_t *src, uint32_t dst_type, uint8_t *dst, uint64_t n_rows,
+                   uint64_t n_per_row, const float *weights) {
+  const TypeInfo &from = *type_info(src_type), &to = *type_info(dst_type);
+  if (!quantize_row_supported(dst_type, weights != nullptr))
+    fail(BL_ERR_UNSUPPORTED, quantize_row_supported(dst_type, true) ? "Cannot write %s without importance weights" : "Cannot write type %s", to.name);
+  const uint64_t src_row = n_per_row / from.block * from.bytes, dst_row = n_per_row / to.block * to.bytes;
+  const uint64_t grain = std::max<uint64_t>(1, CHUNK / n_per_row);
+  const bool direct = src_type == TYPE_F32 && reinterpret_cast<uintptr_t>(src) % alignof(float) == 0;
+  std::vector<std::vector<float>> rows(pool.size());
+  if (!direct)
+    for (auto &r : rows) r.resize(std::min(grain, n_rows) * n_per_row);
+  std::atomic<uint64_t> no_code{UINT64_MAX}, bad{UINT64_MAX}, unknown{0};
+  pool.run(n_rows, grain, [&](uint64_t begin, uint64_t end, uint32_t thread) {
+    const uint8_t *s = src + begin * src_row;
+    const float *x = direct ? reinterpret_cast<const float *>(s) : rows[thread].data();
+    const uint64_t n = (end - begin) * n_per_row;
+    if (!direct && !dequantize_row(src_type, s, rows[thread].data(), n)) {
+      unknown.store(1);
+      return;
+    }
+    uint8_t *d = dst + begin * dst_row;
+    if (!quantize_rows(dst_type, x, end - begin, n_per_row, weights, d)) return keep_min(no_code, begin);
+    uint64_t first = 0;
+    if (check_rows(dst_type, d, n, &first) != 0) keep_min(bad, begin * n_per_row + first);
+  });
+  if (unknown.load() != 0) fail(BL_ERR_UNSUPPORTED, "Cannot read type %s", from.name);
+  if (no_code.load() != UINT64_MAX)
+    fail(BL_ERR_DATA, "Cannot write %s: a block in rows %llu to %llu has no encoding", to.name, (unsigned long long)no_code.load(),
+         (unsigned long long)(std::min(no_code.load() + grain, n_rows) - 1));
+  if (bad.load() != UINT64_MAX)
+    fail(BL_ERR_DATA, "Cannot write %s: the scale at row %llu, column %llu is not finite", to.name, (unsigned long long)(bad.load() / n_per_row),
+         (unsigned long long)(bad.load() % n_per_row));
+}
+
+void host_dequantize(ThreadPool &pool, uint32_t type, const uint8_t *src, float *dst, uint64_t n) {
+  const TypeInfo &t = *type_info(type);
+  std::atomic<bool> ok{true};
+  const uint64_t grain = CHUNK / t.block;
+  pool.run(n / t.block, grain, [&](uint64_t begin, uint64_t end, uint32_t) {
+    if (!dequantize_row(type, src + begin * t.bytes, dst + begin * t.block, (end - begin) * t.block)) ok.store(false);
+  });
+  if (!ok.load()) fail(BL_ERR_UNSUPPORTED, "Cannot read type %s", t.name);
+}
+
+uint64_t host_check_data(ThreadPool &pool, uint32_t type, const uint8_t *src, uint64_t n, uint64_t *first) {
+  const TypeInfo &t = *type_info(type);
+  std::atomic<uint64_t> count{0}, least{UINT64_MAX};
+  pool.run(n / t.block, CHUNK / t.block, [&](uint64_t begin, uint64_t end, uint32_t) {
+    uint64_t at = 0;
+    const uint64_t bad = check_rows(type, src + begin * t.bytes, (end - begin) * t.block, &at);
+    if (bad == 0) return;
+    count.fetch_add(bad);
+    keep_min(least, begin * t.block + at);
+  });
+  *first = least.load();
+  return count.load();
+}
+
+void host_compare_logits(ThreadPool &pool, const float *p, const float *q, uint64_t n_rows, uint64_t n_vocab, double *kl, uint8_t *same_top) {
+  pool.run(n_rows, 1, [&](uint64_t begin, uint64_t end, uint32_t) {
+    for (uint64_t r = begin; r < end; r++) kl[r] = kl_row(p + r * n_vocab, q + r * n_vocab, n_vocab, same_top + r);
+  });
+}
+
+}  // namespace bl
