@@ -1,0 +1,95 @@
+/**
+ * Parameters of the sampler chain, under llama-server's names and with its defaults.
+ * @module
+ */
+
+/** Stages of the chain by name; `samplers` orders them. */
+export const samplerNames = [
+  "penalties",
+  "dry",
+  "top_n_sigma",
+  "top_k",
+  "typ_p",
+  "top_p",
+  "min_p",
+  "xtc",
+  "temperature",
+] as const;
+
+export type SamplerName = typeof samplerNames[number];
+
+export interface SamplingParams {
+  /** At or below 0: the best candidate, ties to the lower id. */
+  temperature: number;
+  /** Half width of the temperature's range, which grows with the entropy of the candidates; 0 is off. */
+  dynatemp_range: number;
+  dynatemp_exponent: number;
+  /** Candidates kept; 0 or less keeps all. */
+  top_k: number;
+  /** Least probability mass kept; 1 keeps all. */
+  top_p: number;
+  /** Probability relative to the best below which candidates fall; 0 keeps all. */
+  min_p: number;
+  /** Mass of locally typical candidates kept; 1 keeps all. */
+  typical_p: number;
+  /** Candidates within this many standard deviations of the best logit stay; 0 or less keeps all. */
+  top_n_sigma: number;
+  /** Fewest candidates that any stage leaves. */
+  min_keep: number;
+  /** Divides positive logits of seen tokens, multiplies negative ones; 1 is off. */
+  repeat_penalty: number;
+  /** Tokens looked back at by the three penalties: 0 none, -1 all. */
+  repeat_last_n: number;
+  presence_penalty: number;
+  frequency_penalty: number;
+  /** Chance that the top choices above `xtc_threshold` are removed but for the last of them. */
+  xtc_probability: number;
+  xtc_threshold: number;
+  /** Strength of the penalty on repeating a sequence; 0 is off. */
+  dry_multiplier: number;
+  dry_base: number;
+  /** Longest repetition that is free. */
+  dry_allowed_length: number;
+  /** Tokens looked back at: 0 none, -1 all. */
+  dry_penalty_last_n: number;
+  /** Ids of tokens at which a repetition ends; whoever knows the vocabulary finds them from strings. */
+  dry_breakers: ReadonlySet<number>;
+  /** 0 off, 1 or 2: keeps surprise near `mirostat_tau`; replaces every stage but penalties and temperature. */
+  mirostat: 0 | 1 | 2;
+  mirostat_tau: number;
+  mirostat_eta: number;
+  /** Added to the logits of tokens before everything else; -Infinity forbids one. */
+  logit_bias: ReadonlyMap<number, number>;
+  samplers: readonly SamplerName[];
+  /** 32 bits; negative or 0xFFFFFFFF draws one. */
+  seed: number;
+}
+
+export const defaultSampling: Readonly<SamplingParams> = {
+  temperature: 0.8,
+  dynatemp_range: 0,
+  dynatemp_exponent: 1,
+  top_k: 40,
+  top_p: 0.95,
+  min_p: 0.05,
+  typical_p: 1,
+  top_n_sigma: -1,
+  min_keep: 0,
+  repeat_penalty: 1,
+  repeat_last_n: 64,
+  presence_penalty: 0,
+  frequency_penalty: 0,
+  xtc_probability: 0,
+  xtc_threshold: 0.1,
+  dry_multiplier: 0,
+  dry_base: 1.75,
+  dry_allowed_length: 2,
+  dry_penalty_last_n: -1,
+  dry_breakers: new Set(),
+  mirostat: 0,
+  mirostat_tau: 5,
+  mirostat_eta: 0.1,
+  logit_bias: new Map(),
+  samplers: samplerNames,
+  seed: -1,
+};
