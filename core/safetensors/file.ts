@@ -108,7 +108,7 @@ export function readSafetensorsHeader(
   const cursor = new ByteCursor(source);
   const length = cursor.size("the header length");
   if (length > MAX_SAFETENSORS_HEADER) {
-    throw fail("format.limit", `its header length is ${length}, expected at most ${MAX_SAFETENSORS_HEADER}`, {
+    throw fail("format.limit", `its header length is ${BigInt(length)}, expected at most ${MAX_SAFETENSORS_HEADER}`, {
       got: length,
       limit: MAX_SAFETENSORS_HEADER,
     }, "is this a safetensors file?");
