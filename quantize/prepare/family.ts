@@ -1,0 +1,36 @@
+/**
+ * What a model family tells `prepare`: which checkpoints are its, which keys it writes after the common ones, and how its
+ * tensors are named. One file per family under `arch/`.
+ * @module
+ */
+import type { Config } from "./config.ts";
+import type { Keys } from "./keys.ts";
+import type { Output, Rules } from "./rules.ts";
+
+/** What the user may choose about a family's tensors. */
+export interface FamilyOptions {
+  /** Draft blocks (multi-token prediction): kept, or left out. */
+  readonly mtp: boolean;
+}
+
+export interface Family {
+  /** Class names in `architectures` of config.json. */
+  readonly classes: readonly string[];
+  /** `general.architecture`. */
+  readonly arch: string;
+  /** Fields of config.json that releases leave out, with what they mean then. */
+  readonly defaults?: (c: Config) => Record<string, unknown>;
+  /** Draft blocks after the model's own; none where left out. */
+  readonly draftBlocks?: (c: Config, names: Iterable<string>) => number;
+  /** A checkpoint name in the family's own form, or undefined for a tensor that is not the text model's. */
+  readonly rename?: (name: string, c: Config, options: FamilyOptions) => string | undefined;
+  readonly rules: (r: Rules, c: Config) => void;
+  /** Keys after the common ones; those set again keep their place. */
+  readonly keys?: (k: Keys, c: Config, n_block: number) => void;
+  /** Tensors that are computed; they come first in the file. */
+  readonly extra?: (c: Config) => Output[];
+  /** A type that the tensor has whatever was asked for: a ggml name, or undefined. */
+  readonly forceType?: (name: string, outtype: string) => string | undefined;
+  /** How the vocabulary is written where it differs. */
+  readonly vocabulary?: "llama" | "glm" | "sentencepiece";
+}

@@ -1,0 +1,298 @@
+/**
+ * A checkpoint seen as the GGUF file it would become: metadata, tensors in file order, and rows in the file's types on
+ * demand. `prepare` writes it down; `quantize --hf` reads from it without a file between.
+ * @module
+ */
+import { ModelError, QuantizeError } from "../../core/errors.ts";
+import { ggufValue, Metadata } from "../../core/gguf/metadata.ts";
+import { type GgmlType, ggmlType } from "../../core/gguf/types.ts";
+import type { TensorInfo } from "../../core/gguf/write.ts";
+import { type Checkpoint, openCheckpoint } from "../../core/safetensors/read.ts";
+import { familyOf } from "./arch/mod.ts";
+import { Config } from "./config.ts";
+import { convertFloats, elementAt, firstNonFinite, type FloatType, toF32 } from "./dtype.ts";
+import type { Family } from "./family.ts";
+import { commonKeys, Keys } from "./keys.ts";
+import { writeGeneral } from "./model_card.ts";
+import { sizeLabel } from "./model_name.ts";
+import { FILE_TYPES, guessOuttype, type Outtype, tensorType } from "./outtype.ts";
+import { type Output, Rules } from "./rules.ts";
+import { orderedTensors, storedView } from "./sources.ts";
+import { rowLength, sizeOf, type View } from "./view.ts";
+import { writeVocabulary } from "./vocabulary.ts";
+
+/** A tensor of the file to be. */
+export interface PreparedTensor extends TensorInfo {
+  /** Checkpoint tensors that it is made of, for messages. */
+  readonly from: string;
+  /** Rows of `ne[0]` elements. */
+  readonly n_rows: number;
+}
+
+/**
+ * Encodes rows of f32 in a block format: `Backend.quantize` of `core/program/backend.ts` fits.
+ */
+export type RowQuantizer = (
+  job: { srcType: GgmlType; src: Uint8Array; dstType: GgmlType; n_rows: number; n_per_row: number },
+) => Promise<Uint8Array>;
+
+export interface PrepareOptions {
+  /** Default `auto`. */
+  outtype?: Outtype;
+  /** `general.architecture` of the family to use, where config.json names none that is known. */
+  arch?: string;
+  /** `general.name`. */
+  modelName?: string;
+  /** Draft blocks stay in the file. Default true. */
+  mtp?: boolean;
+  /** Text of a chat template to use instead of the checkpoint's. */
+  chatTemplate?: string;
+  /** Keep only tensors whose name in the file matches one of these; `*` stands for any text. */
+  only?: readonly string[];
+  /** Leave out tensors whose name in the file matches. */
+  drop?: readonly string[];
+  /** Checkpoint tensors that may stay unmapped, by pattern. */
+  ignore?: readonly string[];
+  /** Metadata without tensors. */
+  vocabOnly?: boolean;
+  /** Encodes `q8_0`; without it that type is refused. */
+  quantize?: RowQuantizer;
+}
+
+/** A checkpoint as a GGUF file that is not written. Close it, or hold it with `using`. */
+export interface PreparedSource extends Disposable {
+  readonly metadata: Metadata;
+  readonly tensors: readonly PreparedTensor[];
+  /** What is odd and does no harm, in sentences. */
+  readonly warnings: readonly string[];
+  /**
+   * Rows `row` to `row + rows` of a tensor in its type.
+   * @throws {QuantizeError} `quantize.non_finite` for a NaN or infinity in the checkpoint, `quantize.overflow` for a value
+   * that f16 cannot hold; both name tensor, row and column.
+   */
+  read(tensor: PreparedTensor, row: number, rows: number): Promise<Uint8Array>;
+  close(): void;
+}
+
+/** Texts with `*` as one expression; undefined when there are none. */
+function globs(patterns: readonly string[] | undefined): RegExp | undefined {
+  if (!patterns || patterns.length === 0) return undefined;
+  const one = (p: string) => p.split("*").map((s) => s.replaceAll(/[.+?^${}()|[\]\\]/g, "\\$&")).join(".*");
+  return new RegExp(`^(?:${patterns.map(one).join("|")})$`);
+}
+
+/** Parts of multimodal checkpoints that are not the language model. */
+const OTHER_MODALITY =
+  /^(model\.)?(mlp|vit\.|vpm\.|siglip2\.|conformer\.|connector\.|merger\.|resampler\.|sound_encoder\.|sound_projection\.|speech_embeddings\.)|visual\.|vision\.|audio\.|talker\.|vision_|audio_|token2wav\.|code2wav\.|projector\.|pre_mm_projector_norm|image_newline|view_seperator|patch_embed|patch_embedding|patch_merger\.|patch_merge_mlp\./;
+/** Buffers that old checkpoints carry along. */
+const BUFFERS = /\.(attention\.masked_bias|attention\.bias|rotary_emb\.inv_freq)$/;
+
+/** A checkpoint name without the wrapping of multimodal models, or undefined when it is no part of the text model. */
+function textName(name: string): string | undefined {
+  if (OTHER_MODALITY.test(name) || BUFFERS.test(name)) return undefined;
+  return name.replace(/e_score_correction_bias$/, "e_score_correction.bias").replaceAll("language_model.", "");
+}
+
+/** Refuses with all problems at once. */
+function refuse(dir: string, problems: readonly string[]): void {
+  if (problems.length === 0) return;
+  const list = problems.length === 1 ? problems[0] : `${problems.length} problems:\n  ${problems.join("\n  ")}`;
+  throw new ModelError("model.checkpoint", `Cannot prepare ${dir}: ${list}`, {
+    at: { file: dir, problems },
+    hint: "tensors that are not needed can be left out with --ignore PATTERN; a wrong family is set right with --arch",
+  });
+}
+
+interface Planned {
+  readonly info: PreparedTensor;
+  readonly view: View;
+}
+
+/**
+ * Opens a Hugging Face folder and plans the file from headers alone.
+ *
+ * @throws {FormatError} when files are broken or missing, {@link ModelError} `model.checkpoint` with every tensor that is
+ * unmapped, missing or of a wrong shape.
+ */
+export function openPrepared(dir: string, options: PrepareOptions = {}): PreparedSource {
+  const checkpoint = openCheckpoint(dir);
+  try {
+    return new Preparation(checkpoint, options).plan();
+  } catch (error) {
+    checkpoint.close();
+    throw error;
+  }
+}
+
+class Preparation {
+  readonly #config: Config;
+  readonly #family: Family;
+  readonly #outtype: Exclude<Outtype, "auto">;
+  /** What matrices mainly become, for the file's label. */
+  readonly #mainType: string;
+  readonly #problems: string[] = [];
+  readonly #warnings: string[];
+
+  constructor(readonly checkpoint: Checkpoint, readonly options: PrepareOptions) {
+    const path = checkpoint.dir + "config.json";
+    const root = checkpoint.json("config.json");
+    if (root === undefined) {
+      throw new ModelError("model.config", `Cannot prepare ${checkpoint.dir}: config.json is missing`, {
+        at: { file: path },
+        hint: "give the folder that holds config.json and the safetensors files",
+      });
+    }
+    const bare = new Config(path, root);
+    this.#family = familyOf(bare, options.arch);
+    this.#config = this.#family.defaults ? bare.withDefaults(this.#family.defaults(bare)) : bare;
+    const guess = guessOuttype(orderedTensors(checkpoint));
+    const asked = options.outtype ?? "auto";
+    this.#outtype = asked === "auto" ? guess : asked;
+    this.#mainType = asked === "auto" || asked === "keep" ? guess : asked;
+    this.#warnings = [...checkpoint.warnings];
+    if (this.#outtype === "q8_0" && !options.quantize && !options.vocabOnly) {
+      throw new QuantizeError("quantize.no_backend", `Cannot write ${checkpoint.dir} as q8_0: no quantizer was given`);
+    }
+  }
+
+  plan(): PreparedSource {
+    const c = this.#config;
+    const mtp = this.options.mtp ?? true;
+    const drafts = mtp ? this.#family.draftBlocks?.(c, this.checkpoint.tensors.keys()) ?? 0 : 0;
+    const n_block = c.n_layer + drafts;
+    const outputs = this.options.vocabOnly ? [] : this.#outputs(n_block, mtp);
+    refuse(this.checkpoint.dir, this.#problems);
+    const planned = outputs.map((o) => this.#typed(o));
+    refuse(this.checkpoint.dir, this.#problems);
+    const tensors = planned.map((p) => p.info);
+    const metadata = this.#metadata(tensors, n_block);
+    const views = new Map(planned.map((p) => [p.info, p.view]));
+    const { checkpoint, options } = this;
+    return {
+      metadata,
+      tensors,
+      warnings: this.#warnings,
+      read(tensor, row, rows) {
+        const view = views.get(tensor);
+        if (!view) throw new Error(`tensor ${tensor.name} is not of this source`);
+        return readRows(tensor, view, row, rows, options.quantize);
+      },
+      close: () => checkpoint.close(),
+      [Symbol.dispose]: () => checkpoint.close(),
+    };
+  }
+
+  #outputs(n_block: number, mtp: boolean): Output[] {
+    const c = this.#config;
+    const rules = new Rules(c.n_layer, n_block);
+    this.#family.rules(rules, c);
+    const ignore = globs(this.options.ignore);
+    const only = globs(this.options.only);
+    const drop = globs(this.options.drop);
+    const outputs: Output[] = [...this.#family.extra?.(c) ?? []];
+    const unmapped: string[] = [];
+    for (const t of orderedTensors(this.checkpoint)) {
+      const plain = textName(t.name);
+      if (plain === undefined || ignore?.test(t.name)) continue;
+      const name = this.#family.rename ? this.#family.rename(plain, c, { mtp }) : plain;
+      if (name === undefined) continue;
+      const view = storedView(this.checkpoint, t);
+      if (!view) {
+        this.#problems.push(`tensor "${t.name}" is stored as ${t.dtype}, which needs scales that are not there`);
+        continue;
+      }
+      const result = rules.apply(name, view);
+      if (result === undefined) continue;
+      if ("problem" in result) this.#problems.push(result.problem);
+      else if ("unmapped" in result) unmapped.push(t.name);
+      else outputs.push(...result);
+    }
+    if (unmapped.length > 0) this.#unmapped(unmapped);
+    if (!only) this.#problems.push(...rules.missing());
+    return outputs.filter((o) => (!only || only.test(o.name)) && !drop?.test(o.name));
+  }
+
+  #unmapped(names: readonly string[]): void {
+    const shown = names.slice(0, 100).map((n) => `"${n}"`).join(", ");
+    const more = names.length > 100 ? ` and ${names.length - 100} more` : "";
+    this.#problems.push(`${names.length} tensors have no place in architecture ${this.#family.arch}: ${shown}${more}`);
+  }
+
+  #typed({ name, view }: Output): Planned {
+    const type = ggmlType(tensorType(name, view, this.#outtype, this.#family.forceType?.(name, this.#outtype)));
+    const ne = view.shape.toReversed();
+    const info = { name, type, ne, from: view.from, n_rows: sizeOf(view.shape) / rowLength(view) };
+    return { info, view };
+  }
+
+  #metadata(tensors: readonly PreparedTensor[], n_block: number): Metadata {
+    const c = this.#config;
+    const { checkpoint, options } = this;
+    const metadata = new Metadata(checkpoint.dir);
+    const { label, total } = sizeLabel(tensors);
+    metadata.set("general.architecture", ggufValue.str(this.#family.arch))
+      .set("general.type", ggufValue.str("model"));
+    writeGeneral(metadata, checkpoint, {
+      folder: Deno.realPathSync(checkpoint.dir).split("/").at(-1)!,
+      modelName: options.modelName,
+      n_param: total,
+      sizeLabel: total > 0 ? label : undefined,
+    });
+    const keys = new Keys(metadata, this.#family.arch);
+    commonKeys(keys, c, n_block, FILE_TYPES[this.#mainType]);
+    this.#family.keys?.(keys, c, n_block);
+    metadata.set("general.quantization_version", ggufValue.u32(2));
+    writeVocabulary(metadata, checkpoint, c, this.#family);
+    if (options.chatTemplate !== undefined) {
+      metadata.set("tokenizer.chat_template", ggufValue.str(options.chatTemplate));
+    }
+    return metadata;
+  }
+}
+
+const FLOATS: ReadonlySet<string> = new Set<FloatType>(["F32", "F16", "BF16"]);
+
+/** Rows of a view in a tensor's type, checked. */
+async function readRows(
+  t: PreparedTensor,
+  view: View,
+  row: number,
+  rows: number,
+  quantize: RowQuantizer | undefined,
+): Promise<Uint8Array> {
+  const n = t.ne[0];
+  const bytes = view.read(row * n, rows * n);
+  if (!FLOATS.has(view.dtype)) return bytes;
+  const from = view.dtype as FloatType;
+  const at = (i: number) => ({ tensor: t.name, from: view.from, row: row + Math.floor(i / n), column: i % n });
+  const bad = firstNonFinite(bytes, from);
+  if (bad >= 0) {
+    const value = elementAt(bytes, from, bad);
+    const where = at(bad);
+    throw new QuantizeError(
+      "quantize.non_finite",
+      `Cannot convert tensor "${t.name}" (${view.from}): row ${where.row}, column ${where.column} is ${value}`,
+      { at: { ...where, value: String(value) }, hint: "the checkpoint is damaged or diverged in training" },
+    );
+  }
+  if (t.type.name === "q8_0") {
+    const src = toF32(bytes, from);
+    return await quantize!({ srcType: ggmlType("f32"), src, dstType: t.type, n_rows: rows, n_per_row: n });
+  }
+  const to = t.type.name.toUpperCase() as FloatType;
+  const out = convertFloats(bytes, from, to);
+  if (to === "F16" && from !== "F16") {
+    const over = firstNonFinite(out, "F16");
+    if (over >= 0) {
+      const where = at(over);
+      const value = elementAt(bytes, from, over);
+      throw new QuantizeError(
+        "quantize.overflow",
+        `Cannot convert tensor "${t.name}" (${view.from}) to f16: row ${where.row}, column ${where.column} is ${value}, ` +
+          "beyond 65504",
+        { at: { ...where, value }, hint: "use --outtype bf16 or f32" },
+      );
+    }
+  }
+  return out;
+}
