@@ -75,13 +75,13 @@ export function llama3Factors(rope: RopeParameters, head_dim: number): Float32Ar
   const out = new Float32Array(head_dim / 2);
   const f = Math.fround;
   for (let i = 0; i < out.length; i++) {
-    // The release computes angles in f32, and whether one falls on a border depends on that.
+    // Released code computes in f32 and divides by multiplying with a reciprocal; the file keeps those very bits.
     const freq = f(1 / f(Math.pow(base, f((2 * i) / head_dim))));
-    const wavelength = f((2 * Math.PI) / freq);
+    const wavelength = f(f(1 / freq) * f(2 * Math.PI));
     if (wavelength < original / high) out[i] = 1;
     else if (wavelength > original / low) out[i] = factor;
     else {
-      const smooth = f(f(f(original / wavelength) - low) / (high - low));
+      const smooth = f(f(f(f(1 / wavelength) * original) - low) / (high - low));
       out[i] = f(1 / f(f(f(1 - smooth) / factor) + smooth));
     }
   }
