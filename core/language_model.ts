@@ -1,0 +1,158 @@
+/**
+ * A model file with everything that runs it: engine, tokenizer and chat template; and generation of one text at a time.
+ * The server schedules many at once and does not use this.
+ * @module
+ */
+import { type ChatMessage, ChatTemplate } from "./chat/template.ts";
+import { Engine, type EngineOptions, type Sequence } from "./engine/mod.ts";
+import { TextError } from "./errors.ts";
+import { type GgufFile, openGguf } from "./gguf/read.ts";
+import type { Backend } from "./program/backend.ts";
+import { defaultSampling, Sampler, type SamplingParams } from "./sampling/mod.ts";
+import { type Tokenizer, tokenizerFromGguf } from "./tokenizer/mod.ts";
+
+export type LanguageModelOptions = EngineOptions;
+
+export interface GenerateOptions {
+  /** The most new tokens; default: as many as the context holds. */
+  readonly maxTokens?: number;
+  readonly sampling?: Partial<SamplingParams>;
+  readonly signal?: AbortSignal;
+  /** Go on after the tokens this sequence holds, and leave it holding the new ones. */
+  readonly sequence?: Sequence;
+}
+
+export interface ChatOptions extends GenerateOptions {
+  readonly tools?: unknown[];
+  /** Template variables such as `enable_thinking`. */
+  readonly kwargs?: Record<string, unknown>;
+}
+
+/** A generated token. */
+export interface Piece {
+  readonly id: number;
+  /** Text that became certain with it; may be empty. */
+  readonly text: string;
+}
+
+export class LanguageModel implements Disposable {
+  private constructor(
+    readonly file: GgufFile,
+    readonly engine: Engine,
+    readonly tokenizer: Tokenizer,
+    /** Undefined when the file has none. */
+    readonly template: ChatTemplate | undefined,
+  ) {}
+
+  /** Opens a file, plans and loads it on a backend's device. */
+  static async load(path: string, backend: Backend, options: LanguageModelOptions = {}): Promise<LanguageModel> {
+    const file = openGguf(path);
+    try {
+      const tokenizer = tokenizerFromGguf(file.metadata);
+      const template = readTemplate(file, tokenizer);
+      const engine = await Engine.load(file, backend, options);
+      return new LanguageModel(file, engine, tokenizer, template);
+    } catch (error) {
+      file.close();
+      throw error;
+    }
+  }
+
+  /**
+   * Generates after a prompt.
+   * @param prompt Text (special tokens recognised, bos as the vocabulary says) or token ids, taken as they are.
+   */
+  async *generate(prompt: string | ArrayLike<number>, options: GenerateOptions = {}): AsyncGenerator<Piece, void> {
+    const { engine, tokenizer } = this;
+    const own = options.sequence === undefined;
+    const sequence = options.sequence ?? engine.createSequence();
+    try {
+      const ids = typeof prompt === "string"
+        ? tokenizer.encode(prompt, { addSpecial: sequence.length === 0, parseSpecial: true })
+        : prompt;
+      if (ids.length === 0) {
+        throw new TextError(
+          "text.empty_prompt",
+          "Cannot generate after an empty prompt: found 0 tokens, expected at least 1",
+        );
+      }
+      const sampler = new Sampler({ ...this.samplingDefaults(), ...options.sampling }, engine.n_vocab);
+      for (let i = 0; i < ids.length; i++) sampler.accept(ids[i]);
+      const stream = tokenizer.stream();
+      const want = sampler.candidatesEnough > 0 && sampler.candidatesEnough <= engine.topK ? "candidates" : "logits";
+      const limit = Math.min(options.maxTokens ?? Infinity, engine.n_ctx - sequence.length - ids.length);
+      let next: ArrayLike<number> = ids;
+      for (let n = 0; n < limit && !options.signal?.aborted; n++) {
+        const [row] = await engine.step([{ sequence, tokens: next, output: "last", want }]);
+        const { token } = want === "candidates"
+          ? sampler.sampleCandidates(row.ids, row.logits, row.lse[0])
+          : sampler.sample(row.full!);
+        if (tokenizer.eogIds.has(token)) break;
+        sampler.accept(token);
+        yield { id: token, text: stream.push(token) };
+        next = [token];
+      }
+      const rest = stream.flush();
+      if (rest !== "") yield { id: -1, text: rest };
+    } finally {
+      if (own) sequence.dispose();
+    }
+  }
+
+  /**
+   * Answers a conversation; the pieces are the raw answer, reasoning and markup included.
+   * @throws {TextError} `text.no_template` when the file has no chat template
+   */
+  chat(messages: ChatMessage[], options: ChatOptions = {}): AsyncGenerator<Piece, void> {
+    return this.generate(this.renderChat(messages, options), options);
+  }
+
+  /** The prompt's token ids for a conversation: bos once, wherever it comes from. */
+  renderChat(messages: ChatMessage[], options: Pick<ChatOptions, "tools" | "kwargs"> = {}): Int32Array {
+    if (!this.template) {
+      throw new TextError("text.no_template", `Cannot chat with ${this.file.name}: it has no tokenizer.chat_template`, {
+        at: { file: this.file.name },
+        hint: "use --raw, or give a template when preparing the file",
+      });
+    }
+    const text = this.template.render({
+      messages,
+      addGenerationPrompt: true,
+      ...(options.tools ? { tools: options.tools } : {}),
+      ...(options.kwargs ? { kwargs: options.kwargs } : {}),
+    });
+    const { bos } = this.tokenizer;
+    const ids = this.tokenizer.encode(text, { addSpecial: true, parseSpecial: true });
+    return bos !== null && ids[0] === bos && ids[1] === bos ? ids.subarray(1) : ids;
+  }
+
+  /** The sampler chain's defaults with what the file recommends (`general.sampling.*`). */
+  samplingDefaults(): SamplingParams {
+    const m = this.file.metadata;
+    const d = defaultSampling;
+    return {
+      ...d,
+      temperature: m.f32("general.sampling.temp", d.temperature),
+      top_k: m.int("general.sampling.top_k", d.top_k),
+      top_p: m.f32("general.sampling.top_p", d.top_p),
+      min_p: m.f32("general.sampling.min_p", d.min_p),
+    };
+  }
+
+  [Symbol.dispose](): void {
+    this.engine[Symbol.dispose]();
+    this.file.close();
+  }
+}
+
+/** The file's chat template, parsed; undefined when it has none. */
+export function readTemplate(file: GgufFile, tokenizer: Tokenizer): ChatTemplate | undefined {
+  const source = file.metadata.str("tokenizer.chat_template", undefined);
+  if (source === undefined) return undefined;
+  const textOf = (id: number | null) => id === null ? "" : new TextDecoder().decode(tokenizer.pieceBytes(id, true));
+  return new ChatTemplate(source, {
+    bosToken: textOf(tokenizer.bos),
+    eosToken: textOf(tokenizer.eos),
+    name: `the chat template of ${file.name}`,
+  });
+}

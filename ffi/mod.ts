@@ -1,0 +1,93 @@
+/**
+ * Choosing and opening a backend by name, and a model on it.
+ * @module
+ */
+import { UsageError } from "../core/errors.ts";
+import { LanguageModel, type LanguageModelOptions } from "../core/language_model.ts";
+import type { Backend, DeviceInfo } from "../core/program/backend.ts";
+import { openReferenceBackend } from "../core/program/reference.ts";
+import { openNativeBackend } from "./backend.ts";
+import { libraryPath } from "./library.ts";
+
+export { buildInfo, openNativeBackend } from "./backend.ts";
+export { ABI_VERSION, libraryPath } from "./library.ts";
+
+/** A backend and the device of it that a name chose. */
+export interface OpenedBackend extends Disposable {
+  readonly backend: Backend;
+  readonly device: DeviceInfo;
+}
+
+function opened(backend: Backend, index: number): OpenedBackend {
+  const device = backend.devices.find((d) => d.index === index);
+  if (!device) throw new Error(`the backend has no device ${index}`);
+  return { backend, device, [Symbol.dispose]: () => backend[Symbol.dispose]() };
+}
+
+/**
+ * Opens the backend a device name asks for.
+ *
+ * @param name `auto` (the first CUDA card when there is one, else the CPU), `cpu`, `cuda`, `cuda:1`, `reference`.
+ * @param threads Host threads, 0 = one per core.
+ * @throws {UsageError} `usage.device` for an unknown name or a card that is not there
+ * @throws {NativeError} `native.library_missing`, ...
+ */
+export function openBackend(name = "auto", options: { threads?: number } = {}): OpenedBackend {
+  if (name === "reference") return opened(openReferenceBackend(), 0);
+  if (name === "cpu") return opened(openNativeBackend("cpu", options), 0);
+  const cuda = /^cuda(?::(\d+))?$/.exec(name);
+  if (!cuda && name !== "auto") {
+    throw new UsageError("usage.device", `Cannot use --device ${name}: expected auto, cpu, cuda, cuda:N or reference`, {
+      at: { flag: "--device", got: name },
+    });
+  }
+  if (!cuda && libraryPath("cuda") === undefined) return opened(openNativeBackend("cpu", options), 0);
+  const backend = openNativeBackend("cuda", options);
+  const cards = backend.devices.filter((d) => d.kind === "cuda");
+  const card = cards[Number(cuda?.[1] ?? 0)];
+  if (card) return opened(backend, card.index);
+  if (!cuda) return opened(backend, 0);
+  backend[Symbol.dispose]();
+  throw new UsageError("usage.device", `Cannot use --device ${name}: found ${cards.length} CUDA devices`, {
+    at: { flag: "--device", got: name, n_cards: cards.length },
+    hint: "see bloomery --version for the devices of this machine",
+  });
+}
+
+/** A model with the backend that runs it; disposing it closes both. */
+export interface OpenedModel extends Disposable {
+  readonly model: LanguageModel;
+  readonly backend: Backend;
+  readonly device: DeviceInfo;
+}
+
+/**
+ * Opens a GGUF model on a device.
+ * @example
+ * ```ts ignore
+ * using opened = await openModel("model.gguf", { device: "cpu" });
+ * for await (const piece of opened.model.chat([{ role: "user", content: "Who are you?" }])) console.log(piece.text);
+ * ```
+ */
+export async function openModel(
+  path: string,
+  options: Omit<LanguageModelOptions, "device"> & { device?: string; threads?: number } = {},
+): Promise<OpenedModel> {
+  const { device: name, threads, ...rest } = options;
+  const { backend, device } = openBackend(name, threads === undefined ? {} : { threads });
+  try {
+    const model = await LanguageModel.load(path, backend, { ...rest, device: device.index });
+    return {
+      model,
+      backend,
+      device,
+      [Symbol.dispose]: () => {
+        model[Symbol.dispose]();
+        backend[Symbol.dispose]();
+      },
+    };
+  } catch (error) {
+    backend[Symbol.dispose]();
+    throw error;
+  }
+}
