@@ -27,7 +27,11 @@ export interface PrepareFileOptions extends PrepareOptions {
 
 export interface PrepareResult {
   readonly path: string;
+  /** `general.architecture`. */
+  readonly architecture: string;
   readonly n_tensors: number;
+  /** Tensors by type. */
+  readonly types: Readonly<Record<string, number>>;
   readonly bytes: number;
   readonly warnings: readonly string[];
 }
@@ -52,5 +56,14 @@ export async function prepare(dir: string, out: string, options: PrepareFileOpti
     }
   }
   writer.finish();
-  return { path: out, n_tensors: tensors.length, bytes: writer.totalBytes, warnings: source.warnings };
+  const types: Record<string, number> = {};
+  for (const t of tensors) types[t.type.name] = (types[t.type.name] ?? 0) + 1;
+  return {
+    path: out,
+    architecture: metadata.str("general.architecture"),
+    n_tensors: tensors.length,
+    types,
+    bytes: writer.totalBytes,
+    warnings: source.warnings,
+  };
 }

@@ -1,0 +1,102 @@
+/**
+ * `bloomery prepare`: a Hugging Face folder becomes a GGUF file.
+ * @module
+ */
+import { type Command, COMMON, EXIT } from "./command.ts";
+
+export const prepare: Command = {
+  name: "prepare",
+  summary: "Turn a Hugging Face folder into a GGUF file",
+  arguments: [{ name: "dir", help: "folder with config.json, tokenizer files and safetensors" }],
+  flags: [
+    { name: "output", alias: ["o"], type: "string", value: "FILE", required: true, help: "the GGUF file to make" },
+    {
+      name: "outtype",
+      type: "string",
+      value: "TYPE",
+      default: "auto",
+      choices: ["f32", "f16", "bf16", "q8_0", "auto", "keep"],
+      help: "type of matrices: auto is the checkpoint's 16-bit type, keep leaves each tensor its own",
+    },
+    {
+      name: "arch",
+      type: "string",
+      value: "NAME",
+      help: "architecture to use where config.json names none that is known",
+    },
+    { name: "model-name", type: "string", value: "NAME", help: "general.name" },
+    {
+      name: "only",
+      type: "strings",
+      value: "PATTERN",
+      help: "keep only tensors of the file with such names; * is any text",
+    },
+    { name: "drop", type: "strings", value: "PATTERN", help: "leave out tensors of the file with such names" },
+    { name: "ignore", type: "strings", value: "PATTERN", help: "pass over tensors of the checkpoint with such names" },
+    {
+      name: "mtp",
+      type: "string",
+      value: "WHAT",
+      default: "keep",
+      choices: ["keep", "drop"],
+      help: "draft layers (multi-token prediction) of models that have them",
+    },
+    { name: "chat-template", type: "string", value: "FILE", help: "chat template to use instead of the checkpoint's" },
+    { name: "vocab-only", type: "bool", help: "metadata and vocabulary without tensors" },
+    COMMON.threads,
+    COMMON.json,
+    COMMON.quiet,
+  ],
+  epilog: "Example:\n  bloomery prepare ./Qwen3-8B -o qwen3-8b-bf16.gguf",
+
+  async run({ args, flags, io }) {
+    const { prepare } = await import("../quantize/prepare/mod.ts");
+    const [dir] = args;
+    const out = flags.str("output")!;
+    const templatePath = flags.str("chat-template");
+    // The native library is opened only for the one type that it encodes.
+    const backend = flags.str("outtype") === "q8_0"
+      ? (await import("../ffi/backend.ts")).openNativeBackend("cpu", { threads: flags.num("threads") ?? 0 })
+      : undefined;
+    using _ = backend ?? { [Symbol.dispose]() {} };
+    let bar: ReturnType<typeof io.bar> | undefined;
+    const start = performance.now();
+    const strs = (name: string) => flags.strs(name).length > 0 ? { [name]: flags.strs(name) } : {};
+    const work = prepare(dir, out, {
+      outtype: flags.str("outtype") as "auto",
+      ...(flags.has("arch") ? { arch: flags.str("arch")! } : {}),
+      ...(flags.has("model-name") ? { modelName: flags.str("model-name")! } : {}),
+      ...strs("only"),
+      ...strs("drop"),
+      ...strs("ignore"),
+      mtp: flags.str("mtp") !== "drop",
+      ...(templatePath === undefined ? {} : { chatTemplate: await Deno.readTextFile(templatePath) }),
+      vocabOnly: flags.bool("vocab-only"),
+      ...(backend ? { quantize: (job) => backend.quantize(job) } : {}),
+      signal: io.signal,
+      onProgress: (p) => (bar ??= io.bar("prepare", p.totalBytes, "B")).update(p.bytes),
+    });
+    const result = await work.finally(() => bar?.stop());
+    for (const w of result.warnings) io.warn(w);
+    const seconds = (performance.now() - start) / 1000;
+    if (flags.bool("json")) {
+      io.json({
+        schema: "bloomery.prepare.v1",
+        path: result.path,
+        architecture: result.architecture,
+        n_tensors: result.n_tensors,
+        bytes: result.bytes,
+        types: result.types,
+        warnings: result.warnings,
+        seconds,
+      });
+    } else {
+      const types = Object.entries(result.types).map(([type, n]) => `${n} ${type}`).join(", ");
+      io.note(
+        `wrote ${out}: ${result.architecture}, ${result.n_tensors} tensors (${types}), ` +
+          `${(result.bytes / 1e6).toFixed(1)} MB in ${seconds.toFixed(1)} s`,
+      );
+    }
+    return EXIT.done;
+  },
+};

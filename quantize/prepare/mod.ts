@@ -1,0 +1,13 @@
+/**
+ * From a released checkpoint to a GGUF file, or to a source that reads like one.
+ * @module
+ */
+export { prepare, type PrepareFileOptions, type PrepareProgress, type PrepareResult } from "./prepare.ts";
+export {
+  openPrepared,
+  type PreparedSource,
+  type PreparedTensor,
+  type PrepareOptions,
+  type RowQuantizer,
+} from "./source.ts";
+export { type Outtype, OUTTYPES } from "./outtype.ts";
