@@ -1,0 +1,96 @@
+/**
+ * A chat request's conversation, checked and rendered to a prompt.
+ * @module
+ */
+import type { App } from "./app.ts";
+import { badRequest, unsupported } from "./errors.ts";
+import type { ChatRequestMessage, Conversation } from "./schemas.ts";
+
+/**
+ * Renders the conversation with the model's own template.
+ * @returns The prompt's text, and the end of it that belongs to the answer (`<think>` and the like).
+ * @throws ApiError 400 naming the message at fault; TextError with the template's own words, a 400 too.
+ */
+export function renderChat(app: App, request: Conversation): { prompt: string; generationPrompt: string } {
+  const last = request.messages.at(-1)!;
+  const continueFinal = request.continue_final_message ?? false;
+  if (continueFinal && last.role !== "assistant") {
+    throw badRequest(
+      `continue_final_message: expected the last message to be the assistant's, found "${last.role}"`,
+      "continue_final_message",
+    );
+  }
+  if (continueFinal && request.add_generation_prompt) {
+    throw badRequest("add_generation_prompt: cannot be combined with continue_final_message", "add_generation_prompt");
+  }
+  return app.model.chat.render({
+    messages: request.messages.map((message, i) => prepare(app, message, i)),
+    ...(request.tools?.length ? { tools: request.tools } : {}),
+    addGenerationPrompt: request.add_generation_prompt ?? !continueFinal,
+    continueFinal,
+    kwargs: kwargsOf(app, request),
+  });
+}
+
+/** Template variables: the server's, then the request's. */
+function kwargsOf(app: App, request: Conversation): Record<string, unknown> {
+  const kwargs: Record<string, unknown> = { ...app.settings.templateKwargs };
+  if (request.reasoning_effort === "none") kwargs.enable_thinking = false;
+  else if (request.reasoning_effort !== undefined) kwargs.reasoning_effort = request.reasoning_effort;
+  Object.assign(kwargs, request.chat_template_kwargs);
+  const thinking = kwargs.enable_thinking;
+  if (thinking !== undefined && typeof thinking !== "boolean") {
+    const param = "chat_template_kwargs.enable_thinking";
+    throw badRequest(`${param}: expected boolean, found ${JSON.stringify(thinking)}`, param);
+  }
+  return kwargs;
+}
+
+/** A message as templates expect it; what they could not show is refused. */
+function prepare(app: App, message: ChatRequestMessage, i: number): Record<string, unknown> {
+  const out: Record<string, unknown> = { ...message };
+  if (message.role === "developer" && !app.model.chat.source.includes("<|channel|>")) out.role = "system";
+  if (Array.isArray(message.content)) {
+    const texts = message.content.map((part, j) => {
+      const param = `messages[${i}].content[${j}]`;
+      if (part.type !== "text") {
+        throw unsupported(param, `this model reads text only, found a part of type "${part.type}"`);
+      }
+      if (part.text === undefined) throw badRequest(`${param}.text: required, and missing`, `${param}.text`);
+      return part.text;
+    });
+    out.content = texts.join("\n");
+  } else if (message.content === undefined || message.content === null) {
+    if (message.role === "assistant" && (message.tool_calls?.length || message.reasoning_content)) out.content = "";
+    else {
+      const param = `messages[${i}].content`;
+      throw badRequest(`${param}: required, and missing`, param, "missing_required_parameter");
+    }
+  }
+  if (message.tool_calls) out.tool_calls = message.tool_calls.map((call, j) => prepareCall(call, i, j));
+  return out;
+}
+
+type Call = NonNullable<ChatRequestMessage["tool_calls"]>[number];
+
+/** Arguments as an object, which most templates want; text that is no JSON object would spoil the prompt. */
+function prepareCall(call: Call, i: number, j: number): Record<string, unknown> {
+  const param = `messages[${i}].tool_calls[${j}]`;
+  let args: unknown = call.function.arguments ?? {};
+  if (typeof args === "string") {
+    const text = args;
+    try {
+      args = text.trim() === "" ? {} : JSON.parse(text);
+    } catch {
+      args = undefined;
+    }
+    if (typeof args !== "object" || args === null || Array.isArray(args)) {
+      const shown = text.length > 60 ? text.slice(0, 60) + "…" : text;
+      throw badRequest(
+        `${param}: function.arguments is not the JSON text of an object: ${JSON.stringify(shown)}`,
+        `${param}.function.arguments`,
+      );
+    }
+  }
+  return { ...call, type: "function", function: { ...call.function, arguments: args } };
+}

@@ -1,0 +1,117 @@
+/**
+ * What a client sees when a request cannot be answered: OpenAI's error object, with the HTTP status beside it.
+ *
+ * `code` and `type` follow OpenAI where OpenAI has a name for the case, because clients branch on them; the error's own
+ * stable code is `serve.*` like everywhere else.
+ * @module
+ */
+import { BloomeryError, type ErrorFacts, ServeError } from "../core/errors.ts";
+
+/** OpenAI's `error.type` values, with the ones llama-server adds. */
+export type ApiErrorType =
+  | "invalid_request_error"
+  | "authentication_error"
+  | "not_found_error"
+  | "exceed_context_size_error"
+  | "unavailable_error"
+  | "server_error";
+
+export interface ApiErrorOptions {
+  /** The request field at fault, e.g. `messages[2].content`. */
+  param?: string;
+  /** OpenAI's `error.code` where it differs from the stable code after its dot. */
+  apiCode?: string;
+  /** Members added to the error object, e.g. `n_ctx`. */
+  extra?: ErrorFacts;
+  hint?: string;
+  cause?: unknown;
+}
+
+/** A refused request: the HTTP status and the members of the error object. */
+export class ApiError extends ServeError {
+  readonly status: number;
+  readonly type: ApiErrorType;
+  readonly param: string | null;
+  readonly apiCode: string;
+  readonly extra: ErrorFacts;
+
+  constructor(status: number, type: ApiErrorType, code: string, message: string, options: ApiErrorOptions = {}) {
+    super(`serve.${code}`, message, {
+      at: { ...options.extra, ...(options.param === undefined ? {} : { param: options.param }) },
+      ...(options.hint === undefined ? {} : { hint: options.hint }),
+      ...(options.cause === undefined ? {} : { cause: options.cause }),
+    });
+    this.status = status;
+    this.type = type;
+    this.param = options.param ?? null;
+    this.apiCode = options.apiCode ?? code;
+    this.extra = options.extra ?? {};
+  }
+}
+
+/** 400: the request's own fault; `param` names the field. */
+export function badRequest(message: string, param?: string, code = "invalid_value"): ApiError {
+  return new ApiError(400, "invalid_request_error", code, message, param === undefined ? {} : { param });
+}
+
+/** 400 for a field that this server knows and cannot honour: refused, because ignoring it would change the answer. */
+export function unsupported(param: string, why: string): ApiError {
+  return badRequest(`${param}: ${why}`, param, "unsupported_parameter");
+}
+
+/** 400: the prompt leaves no room in the context. */
+export function contextTooSmall(n_prompt_tokens: number, n_ctx: number): ApiError {
+  return new ApiError(
+    400,
+    "exceed_context_size_error",
+    "context_length",
+    `The prompt has ${n_prompt_tokens} tokens, the context of a slot holds ${n_ctx}`,
+    {
+      apiCode: "context_length_exceeded",
+      extra: { n_prompt_tokens, n_ctx },
+      hint: "shorten the prompt, or start the server with a larger --ctx-size",
+    },
+  );
+}
+
+/** 503: the server is there and cannot take the request now. */
+export function unavailable(code: string, message: string): ApiError {
+  return new ApiError(503, "unavailable_error", code, message);
+}
+
+/** Any thrown value as the error a client gets. What nobody foresaw is a 500 that names no internals. */
+export function toApiError(error: unknown): ApiError {
+  if (error instanceof ApiError) return error;
+  if (error instanceof BloomeryError) {
+    const area = error.code.split(".")[0];
+    if (area === "text" || area === "usage") {
+      return new ApiError(400, "invalid_request_error", "invalid_value", error.message, {
+        apiCode: error.code,
+        cause: error,
+        ...(error.code.startsWith("text.template") ? { param: "messages" } : {}),
+      });
+    }
+    if (error.code === "engine.no_pages") {
+      return new ApiError(503, "unavailable_error", "cache_full", error.message, { cause: error });
+    }
+    return new ApiError(500, "server_error", "internal", error.message, { apiCode: error.code, cause: error });
+  }
+  return new ApiError(500, "server_error", "internal", "The server failed while it worked on the request", {
+    apiCode: "internal_error",
+    cause: error,
+  });
+}
+
+/** The body of an error response and of an error event in a stream. */
+export function errorBody(error: ApiError): { error: Record<string, unknown> } {
+  const message = error.hint === undefined ? error.message : `${error.message} (${error.hint})`;
+  return { error: { message, type: error.type, code: error.apiCode, param: error.param, ...error.extra } };
+}
+
+/** An error response. */
+export function errorResponse(error: ApiError): Response {
+  const headers = new Headers({ "content-type": "application/json; charset=utf-8" });
+  if (error.status === 401) headers.set("www-authenticate", "Bearer");
+  if (error.status === 503) headers.set("retry-after", "1");
+  return new Response(JSON.stringify(errorBody(error)), { status: error.status, headers });
+}

@@ -1,0 +1,196 @@
+/**
+ * One answer: the job that the scheduler runs, and the stream of text that a route reads.
+ *
+ * Tokens become bytes, bytes become text (never half a character), text passes the stop strings (never part of one), and
+ * what is certain becomes an event. Each token's record travels with the event that shows the beginning of its text.
+ * @module
+ */
+import { StopMatcher } from "../core/chat/stop.ts";
+import type { Sampler } from "../core/sampling/mod.ts";
+import { clamp, logprobOf, type TokenLogprob, type TokenRecord, topOf } from "./logprobs.ts";
+import type { Row, ServedModel } from "./model.ts";
+import type { Job, JobTimes, Outcome } from "./slot.ts";
+
+export interface GenerationOptions {
+  prompt: Int32Array;
+  /** Most tokens of the answer, already fitted to the context. */
+  maxTokens: number;
+  sampler: Sampler;
+  stops: readonly string[];
+  /** Rivals recorded per token; undefined records no log-probabilities. */
+  n_probs?: number | undefined;
+  /** Log-probabilities of the prompt's tokens too. */
+  promptLogprobs?: boolean | undefined;
+  cachePrompt?: boolean | undefined;
+  slotId?: number | undefined;
+  /** Control tokens that show their text. */
+  shown?: ReadonlySet<number> | undefined;
+}
+
+/** How an answer ended. */
+export interface GenerationEnd {
+  type: "end";
+  stopType: "eos" | "word" | "limit";
+  /** The stop string that was met, else "". */
+  stoppingWord: string;
+  /** Ended because the context was full, before its own limit. */
+  truncated: boolean;
+  /** Generated tokens, the one that ended the answer included. */
+  n_generated: number;
+}
+
+export type GenerationEvent =
+  | { type: "text"; text: string; tokens: TokenRecord[] }
+  | GenerationEnd;
+
+/** Thrown to the reader of a generation whose client left. */
+export class GenerationCancelled extends Error {}
+
+export class Generation implements Job {
+  readonly prompt: Int32Array;
+  readonly maxTokens: number;
+  readonly cachePrompt: boolean;
+  readonly promptRows: boolean;
+  readonly want: "candidates" | "logits";
+  readonly slotId?: number;
+  /** The seed in use, drawn where the request named none. */
+  readonly seed: number;
+  /** The slot it got, -1 before. */
+  slot = -1;
+  /** Prompt tokens that were in the cache. */
+  n_cached = 0;
+  n_generated = 0;
+  times: JobTimes = { submitted: 0, started: 0, prompted: 0, ended: 0 };
+  /** `[prompt.length]` when asked for; the first has no predecessor and stays empty. */
+  readonly promptLogprobs: ({ logprob: number; top: TokenLogprob[] } | undefined)[] = [];
+
+  readonly #model: ServedModel;
+  readonly #options: GenerationOptions;
+  readonly #stop: StopMatcher;
+  readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  /** Tokens whose text has not begun to show. */
+  #records: TokenRecord[] = [];
+  #n_decoded = 0; // code points decoded so far
+  #n_shown = 0; //   code points handed out so far
+  #eog = false;
+  #stopWord: string | undefined;
+  #events: GenerationEvent[] = [];
+  #failure: unknown;
+  #over = false;
+  #notify: () => void = () => {};
+
+  constructor(model: ServedModel, options: GenerationOptions) {
+    this.#model = model;
+    this.#options = options;
+    this.prompt = options.prompt;
+    this.maxTokens = options.maxTokens;
+    this.seed = options.sampler.seed;
+    this.cachePrompt = options.cachePrompt ?? true;
+    this.promptRows = options.promptLogprobs ?? false;
+    if (options.slotId !== undefined) this.slotId = options.slotId;
+    const { topK } = model.engine;
+    const enough = options.sampler.candidatesEnough; // 0: nothing less than the whole row
+    const wholeRow = enough === 0 || enough > topK || (options.n_probs ?? 0) > topK;
+    this.want = wholeRow ? "logits" : "candidates";
+    this.#stop = new StopMatcher(options.stops);
+  }
+
+  onStart(slotId: number, n_cached: number): void {
+    this.slot = slotId;
+    this.n_cached = n_cached;
+    for (const token of this.prompt) this.#options.sampler.accept(token);
+  }
+
+  onPromptRow(position: number, row: Row): void {
+    if (position + 1 >= this.prompt.length) return;
+    const top = topOf(row, this.#options.n_probs ?? 0);
+    this.promptLogprobs[position + 1] = { logprob: clamp(row.targetLogprob), top };
+  }
+
+  onRow(row: Row): { token: number; stop: boolean } {
+    const { sampler, n_probs } = this.#options;
+    const { token } = row.full === undefined
+      ? sampler.sampleCandidates(row.ids, row.logits, row.lse)
+      : sampler.sample(row.full);
+    sampler.accept(token);
+    this.n_generated++;
+    if (this.#model.tokenizer.eogIds.has(token)) {
+      this.#eog = true;
+      return { token, stop: true };
+    }
+    this.#records.push({
+      id: token,
+      offset: this.#n_decoded,
+      logprob: n_probs === undefined ? 0 : logprobOf(row, token),
+      top: n_probs === undefined ? [] : topOf(row, n_probs),
+    });
+    const bytes = this.#model.tokenizer.pieceBytes(token, this.#options.shown?.has(token) ?? false);
+    return { token, stop: this.#show(this.#decoder.decode(bytes, { stream: true })) };
+  }
+
+  onEnd(outcome: Outcome, times: JobTimes): void {
+    this.times = times;
+    this.#over = true;
+    if (outcome.kind === "failed") this.#failure = outcome.error;
+    else if (outcome.kind === "cancelled") this.#failure = new GenerationCancelled("the client left");
+    else this.#close(outcome.kind === "context");
+    this.#notify();
+  }
+
+  /** The answer as it comes; ends after the `end` event, throws what went wrong. For one reader. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<GenerationEvent, void, void> {
+    while (true) {
+      const batch = this.#events.splice(0);
+      if (batch.length > 0) yield* batch;
+      else if (this.#failure !== undefined) throw this.#failure;
+      else if (this.#over) return;
+      else await new Promise<void>((resolve) => this.#notify = resolve);
+    }
+  }
+
+  /** Passes decoded text on. True when a stop string was met. */
+  #show(decoded: string): boolean {
+    if (decoded === "") return false;
+    this.#n_decoded += codePoints(decoded);
+    const { text, stopped } = this.#stop.push(decoded);
+    this.#stopWord = stopped;
+    this.#emit(text);
+    return stopped !== undefined;
+  }
+
+  #emit(text: string): void {
+    if (text === "") return;
+    this.#n_shown += codePoints(text);
+    const begun = this.#records.findIndex((record) => record.offset >= this.#n_shown);
+    const tokens = this.#records.splice(0, begun < 0 ? this.#records.length : begun);
+    this.#events.push({ type: "text", text, tokens });
+    this.#notify();
+  }
+
+  /** Everything held back comes out, unless a stop string cut it off; then the end. */
+  #close(truncated: boolean): void {
+    const cut = this.#stopWord !== undefined || this.#show(this.#decoder.decode()); // half a character: U+FFFD
+    if (!cut) {
+      this.#emit(this.#stop.flush());
+      // Tokens without text of their own, e.g. hidden control tokens, come last.
+      if (this.#records.length > 0) this.#events.push({ type: "text", text: "", tokens: this.#records.splice(0) });
+    }
+    this.#events.push({
+      type: "end",
+      stopType: this.#stopWord !== undefined ? "word" : this.#eog ? "eos" : "limit",
+      stoppingWord: this.#stopWord ?? "",
+      truncated,
+      n_generated: this.n_generated,
+    });
+  }
+}
+
+/** Length in code points, which is what clients in other languages count. */
+export function codePoints(text: string): number {
+  let n = text.length;
+  for (let i = 0; i < text.length - 1; i++) {
+    const c = text.charCodeAt(i);
+    if (c >= 0xd800 && c <= 0xdbff) n--;
+  }
+  return n;
+}

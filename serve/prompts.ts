@@ -1,0 +1,46 @@
+/**
+ * The `prompt` field of the completion routes: a text, ids, a mix of both, or several of them.
+ * @module
+ */
+import { badRequest } from "./errors.ts";
+import type { Tokenizer } from "./model.ts";
+
+type Piece = string | number;
+/** The field as the schema lets it through. */
+export type PromptField = string | Piece[] | Piece[][];
+
+/**
+ * The prompts of a request as ids. Texts get the tokens that the vocabulary puts around a text; ids stay as they are.
+ * An array of texts is several prompts, an array with ids in it is one.
+ * @throws ApiError 400 for empty prompts and ids outside the vocabulary.
+ */
+export function promptsOf(field: PromptField, tokenizer: Tokenizer): Int32Array[] {
+  if (typeof field === "string") return [encode([field], tokenizer, "prompt")];
+  if (field.length === 0) {
+    throw badRequest("prompt: expected at least one token or text, found an empty array", "prompt");
+  }
+  if (field.every((p) => typeof p === "string")) {
+    return field.map((text, i) => encode([text as string], tokenizer, `prompt[${i}]`));
+  }
+  if (field.some((p) => Array.isArray(p))) {
+    return (field as Piece[][]).map((pieces, i) => encode(pieces, tokenizer, `prompt[${i}]`));
+  }
+  return [encode(field as Piece[], tokenizer, "prompt")];
+}
+
+function encode(pieces: Piece[], tokenizer: Tokenizer, param: string): Int32Array {
+  const ids: number[] = [];
+  pieces.forEach((piece, i) => {
+    if (typeof piece === "string") {
+      for (const id of tokenizer.encode(piece, { addSpecial: i === 0, parseSpecial: true })) ids.push(id);
+    } else if (piece < tokenizer.n_vocab) {
+      ids.push(piece);
+    } else {
+      throw badRequest(`${param}: token ${piece} is outside the vocabulary of ${tokenizer.n_vocab}`, param);
+    }
+  });
+  if (ids.length === 0) {
+    throw badRequest(`${param}: expected at least one token, found none (this vocabulary adds no start token)`, param);
+  }
+  return Int32Array.from(ids);
+}

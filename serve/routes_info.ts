@@ -1,0 +1,61 @@
+/**
+ * What the server says about itself: /health, /v1/models, /props, /slots.
+ * @module
+ */
+import { type App, type ClientRequest, json } from "./app.ts";
+import { describeSampling } from "./sampling.ts";
+
+export function health(): Response {
+  return json({ status: "ok" });
+}
+
+/** The one model, in OpenAI's list. */
+export function models(app: App): Response {
+  const { model } = app;
+  const { meta } = model;
+  return json({
+    object: "list",
+    data: [{
+      id: model.id,
+      object: "model",
+      created: model.created,
+      owned_by: "bloomery",
+      meta: {
+        vocab_type: meta.vocab_type,
+        n_vocab: model.tokenizer.n_vocab,
+        n_ctx: app.scheduler.n_ctx,
+        n_ctx_train: meta.n_ctx_train,
+        n_embd: meta.n_embd,
+        n_params: meta.n_params,
+        size: meta.size,
+        architecture: meta.architecture,
+        ...(meta.ftype === undefined ? {} : { ftype: meta.ftype }),
+      },
+    }],
+  });
+}
+
+/** The server's properties, llama-server's names. */
+export function props(app: App): Response {
+  const { model, scheduler } = app;
+  const text = (id: number | null) => id === null ? "" : model.tokenizer.decode([id], { special: true });
+  return json({
+    default_generation_settings: {
+      n_ctx: scheduler.n_ctx,
+      params: { ...describeSampling({} as never), n_predict: -1, reasoning_format: app.settings.reasoningFormat },
+    },
+    total_slots: scheduler.slots.length,
+    model_alias: model.id,
+    model_path: model.path,
+    modalities: { vision: false, audio: false },
+    chat_template: model.chat.source,
+    bos_token: text(model.tokenizer.bos),
+    eos_token: text(model.tokenizer.eos),
+    build_info: app.settings.build,
+  });
+}
+
+/** What each slot does now. */
+export function slots(app: App, _request: ClientRequest): Response {
+  return json(app.scheduler.views());
+}

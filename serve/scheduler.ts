@@ -1,0 +1,416 @@
+/**
+ * Continuous batching: many jobs, a few slots, one engine. Knows tokens and rows, no text and no HTTP.
+ *
+ * Each turn of the loop seats waiting jobs, then builds one step of at most `n_ubatch` rows: first one row for every
+ * answer under way, then chunks of prompts in what is left, shared evenly. So a long prompt slows the others, and never
+ * stalls them. Steps are bounded in time too, so that a client that left frees its slot soon.
+ * @module
+ */
+import { EngineError } from "../core/errors.ts";
+import { unavailable } from "./errors.ts";
+import type { Engine, Row, Sequence, StepOutput, StepRequest } from "./model.ts";
+import { type Job, type Outcome, Run, Slot } from "./slot.ts";
+
+export interface SchedulerOptions {
+  n_slots: number;
+  /** Jobs that may wait for a slot; more are refused. */
+  maxQueue?: number;
+}
+
+/** What a job's owner holds: the way to give it up. */
+export interface Ticket {
+  readonly id: number;
+  /** Gives the job up: it leaves the queue at once, or its slot when the current step ends. */
+  cancel(): void;
+}
+
+/** A slot, for whoever watches. */
+export interface SlotView {
+  id: number;
+  n_ctx: number;
+  is_processing: boolean;
+  id_task: number;
+  n_prompt_tokens: number;
+  n_decoded: number;
+  n_remain: number;
+  n_cached: number;
+}
+
+/** Counters since the start. */
+export interface SchedulerCounters {
+  n_jobs: number;
+  n_prompt_tokens: number;
+  n_generated_tokens: number;
+  n_cached_tokens: number;
+  n_steps: number;
+  n_rows: number;
+}
+
+interface Work {
+  slot: Slot;
+  run: Run;
+  /** First token of the request within `run.tokens`. */
+  from: number;
+  n: number;
+  request: StepRequest;
+}
+
+const MAX_QUEUE = 1024;
+/** Prompt rows of one step are limited so that a step takes about this long. */
+const STEP_TARGET_MS = 500;
+/** But never below this: smaller chunks would read the weights too often. */
+const MIN_CHUNK = 64;
+/** Floats of whole rows of logits that one step may bring back. */
+const MAX_LOGITS = 1 << 24;
+
+export class Scheduler {
+  readonly slots: readonly Slot[];
+  readonly counters: SchedulerCounters = {
+    n_jobs: 0,
+    n_prompt_tokens: 0,
+    n_generated_tokens: 0,
+    n_cached_tokens: 0,
+    n_steps: 0,
+    n_rows: 0,
+  };
+  readonly #engine: Engine;
+  readonly #maxQueue: number;
+  #queue: Run[] = [];
+  #nextId = 0;
+  #clock = 0;
+  #draining = false;
+  #stopped = false;
+  #msPerRow = 0;
+  #wake: () => void = () => {};
+  #idle: (() => void)[] = [];
+  readonly #loop: Promise<void>;
+
+  constructor(engine: Engine, options: SchedulerOptions) {
+    this.#engine = engine;
+    this.#maxQueue = options.maxQueue ?? MAX_QUEUE;
+    this.slots = Array.from({ length: options.n_slots }, (_, id) => new Slot(id));
+    this.#loop = this.#run();
+  }
+
+  get n_ctx(): number {
+    return this.#engine.n_ctx;
+  }
+
+  /** Jobs waiting for a slot. */
+  get n_waiting(): number {
+    return this.#queue.length;
+  }
+
+  /** Jobs in a slot. */
+  get n_active(): number {
+    return this.slots.filter((slot) => slot.run !== undefined).length;
+  }
+
+  /**
+   * Takes a job in. Its callbacks come later, from the loop.
+   * @throws ApiError 503 when draining or when too many wait.
+   */
+  submit(job: Job): Ticket {
+    if (this.#draining) throw unavailable("shutting_down", "The server is shutting down and takes no new requests");
+    if (this.#queue.length >= this.#maxQueue) {
+      throw unavailable("queue_full", `${this.#queue.length} requests are waiting for a slot, no more are taken`);
+    }
+    const run = new Run(this.#nextId++, job);
+    this.counters.n_jobs++;
+    this.#queue.push(run);
+    this.#wake();
+    return { id: run.id, cancel: () => this.#cancel(run) };
+  }
+
+  /** Takes no more jobs; resolves when those taken have ended. */
+  async drain(): Promise<void> {
+    this.#draining = true;
+    if (!this.#busy()) return;
+    await new Promise<void>((resolve) => this.#idle.push(resolve));
+  }
+
+  /** Ends every job as failed, gives the caches back, ends the loop. */
+  async stop(): Promise<void> {
+    this.#draining = true;
+    this.#stopped = true;
+    this.#wake();
+    await this.#loop;
+  }
+
+  /** The slots as they are now. */
+  views(): SlotView[] {
+    return this.slots.map((slot) => ({
+      id: slot.id,
+      n_ctx: this.#engine.n_ctx,
+      is_processing: slot.run !== undefined,
+      id_task: slot.run?.id ?? -1,
+      n_prompt_tokens: slot.run?.job.prompt.length ?? 0,
+      n_decoded: slot.run?.n_generated ?? 0,
+      n_remain: slot.run === undefined ? 0 : slot.run.job.maxTokens - slot.run.n_generated,
+      n_cached: slot.n_computed,
+    }));
+  }
+
+  #busy(): boolean {
+    return this.#queue.length > 0 || this.slots.some((slot) => slot.run !== undefined);
+  }
+
+  #cancel(run: Run): void {
+    if (run.cancelled || run.times.ended !== 0) return;
+    run.cancelled = true;
+    const i = this.#queue.indexOf(run);
+    if (i >= 0) {
+      this.#queue.splice(i, 1);
+      run.end({ kind: "cancelled" });
+      this.#announceIdle();
+    } else {
+      this.#wake();
+    }
+  }
+
+  #announceIdle(): void {
+    if (this.#busy()) return;
+    for (const resolve of this.#idle.splice(0)) resolve();
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#stopped) {
+      for (const slot of this.slots) if (slot.run?.cancelled) this.#finish(slot, { kind: "cancelled" });
+      this.#seat();
+      const work = this.#compose();
+      if (work.length === 0) {
+        this.#announceIdle();
+        const { promise, resolve } = Promise.withResolvers<void>();
+        this.#wake = resolve;
+        // A submission between the checks above and here would have found the old wake: nothing awaits in between.
+        await promise;
+        this.#wake = () => {};
+        continue;
+      }
+      await this.#step(work);
+      // An engine that answers without leaving the event loop must not starve the sockets.
+      await new Promise<void>((resolve) => setImmediate(resolve));
+    }
+    const error = unavailable("shutting_down", "The server stopped before the request was finished");
+    for (const run of this.#queue.splice(0)) run.end({ kind: "failed", error });
+    for (const slot of this.slots) {
+      if (slot.run !== undefined) this.#finish(slot, { kind: "failed", error });
+      slot.forget();
+    }
+    this.#announceIdle();
+  }
+
+  /** Gives free slots to waiting jobs, first come first served; one that insists on a busy slot lets others pass. */
+  #seat(): void {
+    if (this.#queue.some((run) => run.parked)) return; // the cache has no room for one more
+    for (let i = 0; i < this.#queue.length && this.slots.some((slot) => slot.run === undefined);) {
+      const run = this.#queue[i];
+      const slot = this.#chooseSlot(run);
+      if (slot === undefined) {
+        i++;
+        continue;
+      }
+      this.#queue.splice(i, 1);
+      slot.run = run;
+      slot.lastUse = ++this.#clock;
+      slot.tokens = run.tokens;
+      if (run.times.started === 0) {
+        run.times.started = performance.now();
+        run.n_cached = slot.n_computed;
+        this.counters.n_cached_tokens += run.n_cached;
+        run.job.onStart(slot.id, run.n_cached);
+      }
+    }
+  }
+
+  /**
+   * The idle slot for a run, its sequence cut to the common prefix. Where the longest prefix lies in a busy slot, or in
+   * an idle one that would lose more than half of what it keeps, the least recently used idle slot gets a fork of it.
+   */
+  #chooseSlot(run: Run): Slot | undefined {
+    const wanted = run.job.slotId;
+    const idle = this.slots.filter((s) => s.run === undefined && (wanted === undefined || s.id === wanted));
+    if (idle.length === 0) return undefined;
+    // The last token is computed in any case: its row says the next one.
+    const reusable = run.job.cachePrompt && !run.job.promptRows ? run.tokens.length - 1 : 0;
+    let source: Slot | undefined;
+    let n_common = 0;
+    for (const slot of this.slots) {
+      const n = Math.min(slot.commonPrefix(run.tokens), reusable);
+      const better = n > n_common ||
+        (n === n_common && n > 0 && source?.run !== undefined && slot.run === undefined);
+      if (better) [source, n_common] = [slot, n];
+    }
+    const lru = idle.reduce((a, b) => (b.lastUse < a.lastUse ? b : a));
+    if (source === undefined) {
+      lru.forget();
+      lru.sequence = this.#engine.createSequence();
+      return lru;
+    }
+    const keepsHalf = n_common * 2 >= source.n_computed || lru === source;
+    if (idle.includes(source) && keepsHalf) {
+      if (source.n_computed > n_common) source.sequence!.truncate(n_common);
+      return source;
+    }
+    const sequence: Sequence = source.sequence!.fork();
+    if (sequence.length > n_common) sequence.truncate(n_common);
+    lru.forget();
+    lru.sequence = sequence;
+    return lru;
+  }
+
+  /** The next step: answers first, then prompts in the rows left. */
+  #compose(): Work[] {
+    const active = this.slots.filter((slot) => slot.run !== undefined);
+    // The longest unserved first, which matters only when there are more answers than rows.
+    active.sort((a, b) => a.lastUse - b.lastUse);
+    const work: Work[] = [];
+    let room = this.#engine.n_ubatch;
+    for (const slot of active) {
+      if (slot.n_pending === 1 && room > 0) {
+        work.push(this.#request(slot, 1));
+        slot.lastUse = ++this.#clock;
+        room--;
+      }
+    }
+    if (this.#msPerRow > 0) room = Math.min(room, Math.max(MIN_CHUNK, Math.floor(STEP_TARGET_MS / this.#msPerRow)));
+    const prompts = active.filter((slot) => slot.n_pending > 1).sort((a, b) => a.n_pending - b.n_pending);
+    for (let i = 0; i < prompts.length && room > 0; i++) {
+      const share = Math.max(1, Math.floor(room / (prompts.length - i)));
+      const n = Math.min(prompts[i].n_pending, share, this.#mostRows(prompts[i].run!));
+      work.push(this.#request(prompts[i], n));
+      room -= n;
+    }
+    return work;
+  }
+
+  /** Rows of a prompt in one step; whole rows of logits for all positions are large. */
+  #mostRows(run: Run): number {
+    if (!run.job.promptRows || run.job.want === "candidates") return this.#engine.n_ubatch;
+    return Math.max(1, Math.floor(MAX_LOGITS / this.#engine.n_vocab));
+  }
+
+  #request(slot: Slot, n: number): Work {
+    const run = slot.run!;
+    const from = slot.n_computed;
+    const inPrompt = from < run.job.prompt.length;
+    const reachesEnd = from + n === run.tokens.length;
+    const output = run.job.promptRows && inPrompt ? "all" : reachesEnd && run.job.maxTokens > 0 ? "last" : "none";
+    const request: StepRequest = {
+      sequence: slot.sequence!,
+      tokens: run.tokens.slice(from, from + n),
+      output,
+      want: run.job.want,
+    };
+    if (output === "all") request.targets = Array.from({ length: n }, (_, i) => run.tokens[from + i + 1] ?? -1);
+    return { slot, run, from, n, request };
+  }
+
+  async #step(work: Work[]): Promise<void> {
+    const before = performance.now();
+    let outputs: StepOutput[];
+    try {
+      outputs = await this.#engine.step(work.map((w) => w.request));
+    } catch (error) {
+      if (error instanceof EngineError && error.code === "engine.no_pages") this.#makeRoom(work, error);
+      else for (const w of work) this.#drop(w.slot, { kind: "failed", error });
+      return;
+    }
+    const n_rows = work.reduce((sum, w) => sum + w.n, 0);
+    this.counters.n_steps++;
+    this.counters.n_rows += n_rows;
+    if (work.some((w) => w.n > 1)) {
+      const ms = (performance.now() - before) / n_rows;
+      this.#msPerRow = this.#msPerRow === 0 ? ms : 0.7 * this.#msPerRow + 0.3 * ms;
+    }
+    for (let i = 0; i < work.length; i++) {
+      const w = work[i];
+      if (w.run.cancelled) continue; // released at the top of the loop
+      try {
+        this.#deliver(w, outputs[i]);
+      } catch (error) {
+        this.#finish(w.slot, { kind: "failed", error });
+      }
+    }
+  }
+
+  /** Hands a step's rows to their job and decides how it goes on. */
+  #deliver(w: Work, output: StepOutput): void {
+    const { run, slot, request } = w;
+    const n_prompt = run.job.prompt.length;
+    if (w.from < n_prompt) this.counters.n_prompt_tokens += Math.min(w.n, n_prompt - w.from);
+    if (request.output === "all") {
+      for (let i = 0; i < output.n_rows && w.from + i < n_prompt; i++) {
+        run.job.onPromptRow(w.from + i, this.#row(output, i));
+      }
+    }
+    if (slot.n_pending > 0) return;
+    if (run.times.prompted === 0) run.times.prompted = performance.now();
+    if (run.job.maxTokens === 0) return this.#finish(slot, { kind: "length" });
+    const { token, stop } = run.job.onRow(this.#row(output, output.n_rows - 1));
+    run.tokens.push(token);
+    run.n_generated++;
+    this.counters.n_generated_tokens++;
+    if (stop) this.#finish(slot, { kind: "stopped" });
+    else if (run.n_generated >= run.job.maxTokens) this.#finish(slot, { kind: "length" });
+    else if (run.tokens.length > this.#engine.n_ctx) this.#finish(slot, { kind: "context" });
+  }
+
+  #row(output: StepOutput, i: number): Row {
+    const { topK, n_vocab } = this.#engine;
+    const row: Row = {
+      ids: output.ids.subarray(i * topK, (i + 1) * topK),
+      logits: output.logits.subarray(i * topK, (i + 1) * topK),
+      lse: output.lse[i],
+      targetLogprob: output.targetLogprob[i],
+    };
+    if (output.full !== undefined) row.full = output.full.subarray(i * n_vocab, (i + 1) * n_vocab);
+    return row;
+  }
+
+  /**
+   * The cache is full: the least recently used idle cache goes first; then the youngest run loses its seat and
+   * waits, with all its tokens, at the head of the queue until another one ends; a run that is alone has reached the end of its context.
+   */
+  #makeRoom(work: Work[], error: EngineError): void {
+    const idle = this.slots.filter((slot) => slot.run === undefined && slot.n_computed > 0);
+    if (idle.length > 0) {
+      idle.reduce((a, b) => (b.lastUse < a.lastUse ? b : a)).forget();
+      return;
+    }
+    const active = this.slots.filter((slot) => slot.run !== undefined);
+    const youngest = active.reduce((a, b) => (b.run!.id > a.run!.id ? b : a));
+    const run = youngest.run!;
+    if (active.length === 1) {
+      const outcome: Outcome = run.n_generated > 0 ? { kind: "context" } : { kind: "failed", error };
+      this.#drop(work[0].slot, outcome);
+      return;
+    }
+    youngest.release();
+    youngest.forget();
+    run.parked = true;
+    this.#queue.unshift(run);
+  }
+
+  #finish(slot: Slot, outcome: Outcome): void {
+    const run = slot.run;
+    if (run === undefined) return;
+    slot.release();
+    slot.lastUse = ++this.#clock;
+    this.#end(run, outcome);
+  }
+
+  /** Ends a run whose sequence cannot be trusted any more. */
+  #drop(slot: Slot, outcome: Outcome): void {
+    const run = slot.run;
+    if (run === undefined) return;
+    slot.release();
+    slot.forget();
+    this.#end(run, outcome);
+  }
+
+  #end(run: Run, outcome: Outcome): void {
+    for (const waiting of this.#queue) waiting.parked = false;
+    run.end(outcome);
+  }
+}

@@ -1,0 +1,121 @@
+/**
+ * A slot: one seat of the server, with the tokens its sequence has computed; and a run: one job on its way.
+ *
+ * A run is a growing list of tokens, of which its sequence has computed the first `sequence.length`. Prompt and answer
+ * are the same thing here: what is pending is computed, and when nothing is pending the last row says the next token.
+ * A run can therefore lose its seat and continue in another one.
+ * @module
+ */
+import type { Row, Sequence } from "./model.ts";
+
+/** Why a job ended. */
+export type Outcome =
+  | { kind: "stopped" } // its own decision
+  | { kind: "length" } // maxTokens reached
+  | { kind: "context" } // the context or the cache is full
+  | { kind: "cancelled" } // its client left
+  | { kind: "failed"; error: unknown };
+
+/** When things happened, in milliseconds of `performance.now()`. */
+export interface JobTimes {
+  submitted: number;
+  /** First step that worked on it; 0 until then. */
+  started: number;
+  /** The whole prompt was computed; 0 until then. */
+  prompted: number;
+  ended: number;
+}
+
+/** A generation as the scheduler sees it: tokens in, decisions out. Callbacks are synchronous and must not throw. */
+export interface Job {
+  readonly prompt: Int32Array;
+  /** Most tokens to generate; `prompt.length + maxTokens <= n_ctx`. 0 computes the prompt only. */
+  readonly maxTokens: number;
+  /** May start from tokens that some slot has computed already. */
+  readonly cachePrompt: boolean;
+  /** Wants `onPromptRow` for every position of the prompt; implies a prompt computed from the start. */
+  readonly promptRows: boolean;
+  readonly want: "candidates" | "logits";
+  /** Only this slot will do. */
+  readonly slotId?: number;
+  /** Got a seat; `n_cached` tokens of the prompt need not be computed. */
+  onStart(slotId: number, n_cached: number): void;
+  /** The row at `position` of the prompt, which predicts the token at `position + 1`. */
+  onPromptRow(position: number, row: Row): void;
+  /** Chooses the next token. `stop` ends the job with this token as its last. */
+  onRow(row: Row): { token: number; stop: boolean };
+  onEnd(outcome: Outcome, times: JobTimes): void;
+}
+
+/** A job between submission and end. */
+export class Run {
+  readonly id: number;
+  readonly job: Job;
+  /** Prompt and generated tokens. */
+  readonly tokens: number[];
+  readonly times: JobTimes;
+  n_generated = 0;
+  /** Prompt tokens taken over from a cache, at the first start. */
+  n_cached = 0;
+  cancelled = false;
+  /** Lost its seat because the cache was full; waits until another run ends. */
+  parked = false;
+
+  constructor(id: number, job: Job) {
+    this.id = id;
+    this.job = job;
+    this.tokens = Array.from(job.prompt);
+    this.times = { submitted: performance.now(), started: 0, prompted: 0, ended: 0 };
+  }
+
+  end(outcome: Outcome): void {
+    this.times.ended = performance.now();
+    this.job.onEnd(outcome, this.times);
+  }
+}
+
+/** A seat. Idle when `run` is undefined; its sequence then is a cache for the next prompt. */
+export class Slot {
+  readonly id: number;
+  sequence: Sequence | undefined;
+  run: Run | undefined;
+  /** The computed tokens, at least `sequence.length` of them. Shared with the run while there is one. */
+  tokens: number[] = [];
+  /** Grows with each use; the smallest is the least recently used. */
+  lastUse = 0;
+
+  constructor(id: number) {
+    this.id = id;
+  }
+
+  /** Tokens computed and kept. */
+  get n_computed(): number {
+    return this.sequence?.length ?? 0;
+  }
+
+  /** Tokens of the run still to be computed. */
+  get n_pending(): number {
+    return this.run === undefined ? 0 : this.run.tokens.length - this.n_computed;
+  }
+
+  /** Length of the prefix that the computed tokens share with `tokens`. */
+  commonPrefix(tokens: ArrayLike<number>): number {
+    const n = Math.min(this.n_computed, tokens.length);
+    let i = 0;
+    while (i < n && this.tokens[i] === tokens[i]) i++;
+    return i;
+  }
+
+  /** Frees the seat and keeps the computed tokens as a cache. */
+  release(): void {
+    this.run = undefined;
+    this.tokens = this.tokens.slice(0, this.n_computed);
+  }
+
+  /** Gives the cache back. */
+  forget(): void {
+    this.sequence?.dispose();
+    this.sequence = undefined;
+    this.tokens = [];
+  }
+}

@@ -1,0 +1,42 @@
+/**
+ * How long an answer took, and how many tokens it had, in the shapes that clients know.
+ * @module
+ */
+import type { Generation } from "./generation.ts";
+
+/** llama-server's `timings`. */
+export function timingsOf(generation: Generation): Record<string, number> {
+  const { started, prompted, ended } = generation.times;
+  const prompt_n = generation.prompt.length - generation.n_cached;
+  const prompt_ms = prompted > 0 ? prompted - started : 0;
+  const predicted_n = generation.n_generated;
+  const predicted_ms = prompted > 0 ? ended - prompted : 0;
+  return {
+    cache_n: generation.n_cached,
+    prompt_n,
+    prompt_ms,
+    prompt_per_token_ms: ratio(prompt_ms, prompt_n),
+    prompt_per_second: ratio(prompt_n * 1000, prompt_ms),
+    predicted_n,
+    predicted_ms,
+    predicted_per_token_ms: ratio(predicted_ms, predicted_n),
+    predicted_per_second: ratio(predicted_n * 1000, predicted_ms),
+  };
+}
+
+/** OpenAI's `usage` over the answers of one request. */
+export function usageOf(generations: readonly Generation[]): Record<string, unknown> {
+  const sum = (of: (g: Generation) => number) => generations.reduce((n, g) => n + of(g), 0);
+  const prompt_tokens = sum((g) => g.prompt.length);
+  const completion_tokens = sum((g) => g.n_generated);
+  return {
+    prompt_tokens,
+    completion_tokens,
+    total_tokens: prompt_tokens + completion_tokens,
+    prompt_tokens_details: { cached_tokens: sum((g) => g.n_cached) },
+  };
+}
+
+function ratio(a: number, b: number): number {
+  return b > 0 ? a / b : 0;
+}
