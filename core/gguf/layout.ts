@@ -17,6 +17,13 @@ export function alignUp(n: number, alignment: number): number {
   return Math.ceil(n / alignment) * alignment;
 }
 
+/** Dimensions without trailing ones, at least one: how ggml writes them, whatever was read. */
+export function trimDims(ne: readonly number[]): number[] {
+  let n = ne.length;
+  while (n > 1 && ne[n - 1] === 1) n--;
+  return ne.slice(0, n);
+}
+
 /** Elements of a tensor. */
 export function elementCount(ne: readonly number[]): number {
   return ne.reduce((a, b) => a * b, 1);

@@ -2,7 +2,8 @@
  * GGUF files: opening, metadata, writing, the table of tensor types.
  * @module
  */
-export { alignUp, DEFAULT_ALIGNMENT, elementCount, tensorBytes } from "./layout.ts";
+export { alignUp, DEFAULT_ALIGNMENT, elementCount, tensorBytes, trimDims } from "./layout.ts";
+export { fileTypeName } from "./file_type.ts";
 export * from "./metadata.ts";
 export * from "./read.ts";
 export * from "./types.ts";
