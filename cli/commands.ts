@@ -3,6 +3,8 @@
  * @module
  */
 import type { Command } from "./command.ts";
+import { evaluate } from "./eval.ts";
 import { run } from "./run.ts";
+import { score } from "./score.ts";
 
-export const commands: readonly Command[] = [run];
+export const commands: readonly Command[] = [run, score, evaluate];

@@ -1,0 +1,75 @@
+/**
+ * `bloomery eval`: how far a model is from another one, or from a score file.
+ * @module
+ */
+import { type Command, COMMON, EXIT, MODEL_FLAGS } from "./command.ts";
+import { openModelFromFlags } from "./open.ts";
+import { readSources, WINDOW_FLAGS } from "./score.ts";
+
+export const evaluate: Command = {
+  name: "eval",
+  summary: "Compare a model with another, or with a score file: perplexity, KL, top-1 agreement",
+  arguments: [],
+  flags: [
+    ...MODEL_FLAGS,
+    {
+      name: "against",
+      type: "string",
+      value: "FILE",
+      required: true,
+      help: "the original: a GGUF file, or a .jsonl of bloomery score",
+    },
+    ...WINDOW_FLAGS,
+    { name: "max-kl", type: "number", value: "NATS", min: 0, help: "exit with 3 when the mean KL is above this" },
+    COMMON.json,
+    COMMON.quiet,
+  ],
+  async run({ flags, io }) {
+    const { cutWindows } = await import("../eval/windows.ts");
+    const compare = await import("../eval/compare.ts");
+    const { parseScoreFile } = await import("../eval/score.ts");
+    const model = flags.str("model")!, base = flags.str("against")!;
+    const results = [];
+    let shape: { n_window: number; skip: number; bos: boolean; kl_support: string };
+
+    if (base.endsWith(".jsonl")) {
+      const file = parseScoreFile(await Deno.readTextFile(base), base);
+      const { n_window, skip, bos, top_k } = file.header;
+      shape = { n_window, skip, bos, kl_support: `the best ${top_k} candidates of the score file and the rest` };
+      using opened = await openModelFromFlags(flags, io, { n_ctx: n_window });
+      compare.checkScoreFits(file, opened.model.engine.n_vocab, [model, base]);
+      const bar = io.bar("eval", file.lines.length * n_window, "tok");
+      for (const line of file.lines) {
+        if (io.signal.aborted) return EXIT.interrupted;
+        results.push(await compare.compareWithScore(opened.model.engine, line, skip));
+        bar.update(results.length * n_window);
+      }
+      bar.stop();
+    } else {
+      const n_window = flags.num("window")!, skip = flags.num("skip")!;
+      const sources = readSources(flags);
+      using opened = await openModelFromFlags(flags, io, { n_ctx: n_window });
+      using original = await openModelFromFlags(flags, io, { path: base, n_ctx: n_window });
+      const bos = flags.bool("bos") || original.model.tokenizer.addBos;
+      shape = { n_window, skip, bos, kl_support: "the whole vocabulary" };
+      const windows = cutWindows(sources, opened.model.tokenizer, { n_window, skip, bos });
+      compare.checkSameWindows(windows, cutWindows(sources, original.model.tokenizer, { n_window, skip, bos }), [
+        model,
+        base,
+      ]);
+      const bar = io.bar("eval", windows.length * n_window, "tok");
+      for (const w of windows) {
+        if (io.signal.aborted) return EXIT.interrupted;
+        results.push(await compare.compareModels(opened.backend, opened.model.engine, original.model.engine, w, skip));
+        bar.update(results.length * n_window);
+      }
+      bar.stop();
+    }
+
+    const report = { schema: "bloomery.eval/1" as const, model, base, ...shape, rows: compare.summarize(results) };
+    if (flags.bool("json")) io.json(report);
+    else io.out(compare.renderReport(report));
+    const limit = flags.num("max-kl");
+    return limit !== undefined && report.rows.at(-1)!.kl.mean > limit ? EXIT.threshold : EXIT.done;
+  },
+};

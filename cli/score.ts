@@ -1,0 +1,156 @@
+/**
+ * `bloomery score`: per-position log-probabilities of a text, as JSONL that a later run goes on with.
+ * @module
+ */
+import { type Command, COMMON, EXIT, type Flags, MODEL_FLAGS } from "./command.ts";
+import { openModelFromFlags } from "./open.ts";
+import { EvalError, UsageError } from "../core/errors.ts";
+import type { TextSource } from "../eval/windows.ts";
+
+/** Flags of score and eval. */
+export const WINDOW_FLAGS = [
+  { name: "file", alias: ["f"], type: "strings", value: "TEXT", help: "text file; may be given several times" },
+  {
+    name: "tokens",
+    type: "strings",
+    value: "JSON",
+    help: "file with an array of token ids, instead of or besides a text",
+  },
+  { name: "window", type: "int", value: "N", default: 512, min: 2, help: "tokens of a window" },
+  {
+    name: "skip",
+    type: "int",
+    value: "N",
+    default: 0,
+    min: 0,
+    help: "positions at a window's start that are not scored",
+  },
+  { name: "bos", type: "bool", help: "start windows with bos even where the vocabulary does not ask for it" },
+] as const;
+
+/** Reads the files of `--file` and `--tokens`. */
+export function readSources(flags: Flags): TextSource[] {
+  const texts = flags.strs("file"), tokens = flags.strs("tokens");
+  if (texts.length + tokens.length === 0) {
+    throw new UsageError("usage.missing_flag", "Cannot score nothing: found neither --file nor --tokens", {
+      hint: "give a text with -f FILE",
+    });
+  }
+  const read = (path: string) => {
+    try {
+      return Deno.readTextFileSync(path);
+    } catch (cause) {
+      throw new EvalError("eval.read", `Cannot read ${path}: ${(cause as Error).message}`, {
+        at: { file: path },
+        cause,
+      });
+    }
+  };
+  const name = (path: string) => path.split("/").at(-1)!;
+  return [
+    ...texts.map((path) => ({ name: name(path), text: read(path) })),
+    ...tokens.map((path) => {
+      let ids: unknown;
+      try {
+        ids = JSON.parse(read(path));
+      } catch (cause) {
+        if (cause instanceof EvalError) throw cause;
+        throw new EvalError("eval.tokens", `Cannot read ${path}: it is not JSON`, { at: { file: path }, cause });
+      }
+      if (!Array.isArray(ids) || !ids.every((x) => Number.isInteger(x))) {
+        throw new EvalError("eval.tokens", `Cannot read ${path}: found no array of whole numbers`, {
+          at: { file: path },
+        });
+      }
+      return { name: name(path), ids: ids as number[] };
+    }),
+  ];
+}
+
+export const score: Command = {
+  name: "score",
+  summary: "Write a model's log-probabilities over a text, position by position",
+  arguments: [],
+  flags: [
+    ...MODEL_FLAGS,
+    ...WINDOW_FLAGS,
+    {
+      name: "output",
+      alias: ["o"],
+      type: "string",
+      value: "JSONL",
+      required: true,
+      help: "file to write, or to go on with",
+    },
+    { name: "top", type: "int", value: "K", default: 20, min: 1, max: 64, help: "candidates kept per position" },
+    { name: "restart", type: "bool", help: "write from the start even if the file holds a part of this run" },
+    COMMON.json,
+    COMMON.quiet,
+  ],
+  epilog: "A run that was stopped goes on where its output ends when it is started again.",
+  async run({ flags, io }) {
+    const { cutWindows } = await import("../eval/windows.ts");
+    const { parseScoreFile, resumePoint, SCORE_SCHEMA, scoredPositions, scoreWindows } = await import(
+      "../eval/score.ts"
+    );
+    const { estimate, meanOf, expEstimate } = await import("../eval/stats.ts");
+    const sources = readSources(flags);
+    const n_window = flags.num("window")!, skip = flags.num("skip")!;
+    using opened = await openModelFromFlags(flags, io, { n_ctx: Math.max(flags.num("ctx-size") ?? 0, n_window) });
+    const { engine, tokenizer } = opened.model;
+    const bos = flags.bool("bos") || tokenizer.addBos;
+    const windows = cutWindows(sources, tokenizer, { n_window, skip, bos });
+    const topK = Math.min(flags.num("top")!, engine.topK);
+    const path = flags.str("output")!;
+    const header = {
+      schema: SCORE_SCHEMA,
+      model: flags.str("model")!.split("/").at(-1)!,
+      n_vocab: engine.n_vocab,
+      n_window,
+      skip,
+      bos,
+      top_k: topK,
+      sources: sources.map((s) => ({ name: s.name, n_windows: windows.filter((w) => w.source === s.name).length })),
+    } as const;
+
+    let from = 0;
+    let kept = JSON.stringify(header) + "\n";
+    const results: number[] = [];
+    const existing = flags.bool("restart") ? undefined : await Deno.readTextFile(path).catch(() => undefined);
+    if (existing !== undefined && existing.includes("\n")) {
+      const file = parseScoreFile(existing, path);
+      from = resumePoint(file, header, windows, path);
+      kept = existing.slice(0, existing.lastIndexOf("\n") + 1);
+      for (const line of file.lines) results.push(-meanOf(line.logprob));
+      if (from > 0) io.note(`${path}: going on after window ${from} of ${windows.length}`);
+    }
+    const partial = `${path}.partial`;
+    await Deno.writeTextFile(partial, kept);
+    await Deno.rename(partial, path);
+    using out = await Deno.open(path, { append: true });
+    const bar = io.bar("score", windows.length * n_window, "tok");
+    const encoder = new TextEncoder();
+    let done = from;
+    for await (const line of scoreWindows(engine, windows, { skip, topK, from, signal: io.signal })) {
+      const bytes = encoder.encode(JSON.stringify(line) + "\n");
+      for (let at = 0; at < bytes.length;) at += await out.write(bytes.subarray(at));
+      results.push(-meanOf(line.logprob));
+      bar.update(++done * n_window);
+    }
+    bar.stop();
+    if (io.signal.aborted) return EXIT.interrupted;
+    const nll = estimate(results);
+    const ppl = expEstimate(nll);
+    const n_tokens = results.length * scoredPositions(n_window, skip);
+    if (flags.bool("json")) {
+      io.json({ ...header, output: path, n_windows: results.length, n_tokens, nll, ppl });
+    } else {
+      io.out(
+        `${path}: ${results.length} windows, ${n_tokens} tokens, ${bos ? "with" : "without"} bos, NLL ${
+          nll.mean.toFixed(6)
+        } ± ${nll.se.toFixed(6)}, PPL ${ppl.mean.toFixed(4)} ± ${ppl.se.toFixed(4)}\n`,
+      );
+    }
+    return EXIT.done;
+  },
+};

@@ -1,0 +1,229 @@
+/**
+ * `eval`: how far one model is from another, or from a score file, on the same windows.
+ *
+ * Against a model the KL divergence is over the whole vocabulary. A score file holds only the best candidates of each position:
+ * there it is over those and one bucket for the rest, which is a lower bound; the report says which it is.
+ * @module
+ */
+import type { Engine, StepOutput } from "../core/engine/mod.ts";
+import { EvalError } from "../core/errors.ts";
+import type { Backend } from "../core/program/backend.ts";
+import { scoredPositions, type ScoreFile, type ScoreLine } from "./score.ts";
+import { type Estimate, estimate, expEstimate, meanOf } from "./stats.ts";
+import type { Window } from "./windows.ts";
+
+/** Means of one window. */
+export interface WindowResult {
+  readonly source: string;
+  /** Mean negative log-likelihood of the model, nats a token. */
+  readonly nll: number;
+  /** Of what it is compared with. */
+  readonly nllBase: number;
+  /** KL(base || model), nats a token. */
+  readonly kl: number;
+  /** Share of positions with the same best token. */
+  readonly sameTop: number;
+  readonly n_tokens: number;
+}
+
+export interface Row {
+  readonly source: string;
+  readonly n_windows: number;
+  readonly n_tokens: number;
+  readonly ppl: Estimate;
+  readonly ppl_base: Estimate;
+  readonly nll: Estimate;
+  readonly nll_base: Estimate;
+  /** `nll - nll_base`, paired by window. */
+  readonly delta_nll: Estimate;
+  readonly kl: Estimate;
+  readonly same_top: Estimate;
+}
+
+export interface Report {
+  readonly schema: "bloomery.eval/1";
+  readonly model: string;
+  readonly base: string;
+  /** Over what the divergence was computed. */
+  readonly kl_support: string;
+  readonly n_window: number;
+  readonly skip: number;
+  readonly bos: boolean;
+  readonly rows: readonly Row[];
+}
+
+/** One row per source, and a last one over all when there are several. */
+export function summarize(results: readonly WindowResult[]): Row[] {
+  const sources = [...new Set(results.map((r) => r.source))];
+  const row = (source: string, of: readonly WindowResult[]): Row => {
+    const nll = estimate(of.map((r) => r.nll)), nllBase = estimate(of.map((r) => r.nllBase));
+    return {
+      source,
+      n_windows: of.length,
+      n_tokens: of.reduce((n, r) => n + r.n_tokens, 0),
+      ppl: expEstimate(nll),
+      ppl_base: expEstimate(nllBase),
+      nll,
+      nll_base: nllBase,
+      delta_nll: estimate(of.map((r) => r.nll - r.nllBase)),
+      kl: estimate(of.map((r) => r.kl)),
+      same_top: estimate(of.map((r) => r.sameTop)),
+    };
+  };
+  const rows = sources.map((s) => row(s, results.filter((r) => r.source === s)));
+  return sources.length > 1 ? [...rows, row("all", results)] : rows;
+}
+
+/** Logits of this many bytes are held at once per model. */
+const LOGIT_BYTES = 64 * 2 ** 20;
+
+/** Rows of a window's scored positions with whole logits, some at a time; each row's target is the next token. */
+async function* scoredRows(engine: Engine, w: Window, skip: number): AsyncGenerator<StepOutput, void> {
+  const n = scoredPositions(w.ids.length, skip);
+  const rows = Math.max(1, Math.floor(LOGIT_BYTES / (4 * engine.n_vocab)));
+  using sequence = engine.createSequence();
+  if (skip > 0) await engine.step([{ sequence, tokens: w.ids.subarray(0, skip), output: "none" }]);
+  for (let at = skip; at < skip + n; at += rows) {
+    const end = Math.min(at + rows, skip + n);
+    const [out] = await engine.step([{
+      sequence,
+      tokens: w.ids.subarray(at, end),
+      output: "all",
+      want: "logits",
+      targets: w.ids.subarray(at + 1, end + 1),
+    }]);
+    yield out;
+  }
+}
+
+/** Compares two models over one window. */
+export async function compareModels(
+  backend: Backend,
+  model: Engine,
+  base: Engine,
+  w: Window,
+  skip: number,
+): Promise<WindowResult> {
+  const logprob: number[] = [], logprobBase: number[] = [], kl: number[] = [], same: number[] = [];
+  const baseRows = scoredRows(base, w, skip);
+  for await (const q of scoredRows(model, w, skip)) {
+    const p = (await baseRows.next()).value as StepOutput;
+    const d = await backend.compareLogits(p.full!, q.full!, model.n_vocab);
+    kl.push(...d.kl);
+    same.push(...d.sameTop);
+    logprob.push(...q.targetLogprob);
+    logprobBase.push(...p.targetLogprob);
+  }
+  await baseRows.return();
+  return {
+    source: w.source,
+    nll: -meanOf(logprob),
+    nllBase: -meanOf(logprobBase),
+    kl: meanOf(kl),
+    sameTop: meanOf(same),
+    n_tokens: logprob.length,
+  };
+}
+
+/** KL of two distributions that agree to be seen only through `ids` and the rest, `p` giving the ids. */
+function bucketKl(p: readonly number[], q: readonly number[]): number {
+  let kl = 0, restP = 1, restQ = 1;
+  p.forEach((lp, i) => {
+    const a = Math.exp(lp), b = Math.exp(q[i]);
+    restP -= a;
+    restQ -= b;
+    if (a > 0) kl += a * (lp - q[i]);
+  });
+  // Rounded sums may end a little below zero: nothing is left then.
+  if (restP > 1e-6 && restQ > 1e-6) kl += restP * Math.log(restP / restQ);
+  return Math.max(kl, 0);
+}
+
+/** Compares a model with a score file's window. */
+export async function compareWithScore(model: Engine, line: ScoreLine, skip: number): Promise<WindowResult> {
+  const ids = Int32Array.from(line.ids);
+  const w: Window = { source: line.source, index: line.window, ids };
+  const logprob: number[] = [], kl: number[] = [], same: number[] = [];
+  for await (const out of scoredRows(model, w, skip)) {
+    for (let r = 0; r < out.n_rows; r++) {
+      const row = out.full!.subarray(r * model.n_vocab, (r + 1) * model.n_vocab);
+      const i = logprob.length;
+      kl.push(bucketKl(line.top_logprob[i], line.top_ids[i].map((id) => row[id] - out.lse[r])));
+      same.push(out.ids[r * model.topK] === line.top_ids[i][0] ? 1 : 0);
+      logprob.push(out.targetLogprob[r]);
+    }
+  }
+  return {
+    source: line.source,
+    nll: -meanOf(logprob),
+    nllBase: -meanOf(line.logprob),
+    kl: meanOf(kl),
+    sameTop: meanOf(same),
+    n_tokens: logprob.length,
+  };
+}
+
+/**
+ * Two models can be compared token by token only when they share a vocabulary.
+ * @throws {EvalError} `eval.vocabulary`
+ */
+export function checkSameWindows(model: readonly Window[], base: readonly Window[], names: [string, string]): void {
+  const differs = model.length !== base.length ||
+    model.some((w, i) => w.ids.some((id, j) => id !== base[i].ids[j]));
+  if (!differs) return;
+  throw new EvalError(
+    "eval.vocabulary",
+    `Cannot compare ${names[0]} with ${names[1]}: they cut the texts into different tokens`,
+    {
+      at: { model: names[0], base: names[1] },
+      hint: "compare models that share a tokenizer; across tokenizers only bits per byte can be compared",
+    },
+  );
+}
+
+/** The same for a score file. */
+export function checkScoreFits(file: ScoreFile, n_vocab: number, names: [string, string]): void {
+  if (file.header.n_vocab === n_vocab) return;
+  throw new EvalError(
+    "eval.vocabulary",
+    `Cannot compare ${names[0]} with ${
+      names[1]
+    }: ${n_vocab} tokens in its vocabulary, ${file.header.n_vocab} in the score file's`,
+    {
+      at: { got: n_vocab, expected: file.header.n_vocab },
+      hint: "compare models that share a tokenizer",
+    },
+  );
+}
+
+const number = (x: number, digits: number) => x.toFixed(digits);
+
+/** The report as a table of text. */
+export function renderReport(report: Report): string {
+  const head = ["text", "windows", "tokens", "PPL", "PPL base", "dNLL", "KL", "same top-1"];
+  const pm = (e: Estimate, digits: number, scale = 1) =>
+    `${number(e.mean * scale, digits)} ± ${number(e.se * scale, digits)}`;
+  const rows = report.rows.map((r) => [
+    r.source,
+    String(r.n_windows),
+    String(r.n_tokens),
+    pm(r.ppl, 4),
+    pm(r.ppl_base, 4),
+    pm(r.delta_nll, 5),
+    pm(r.kl, 5),
+    pm(r.same_top, 2, 100) + " %",
+  ]);
+  const table = [head, ...rows];
+  const widths = head.map((_, i) => Math.max(...table.map((r) => [...r[i]].length)));
+  const line = (r: string[]) =>
+    r.map((cell, i) => i === 0 ? cell.padEnd(widths[i]) : cell.padStart(widths[i])).join("  ").trimEnd();
+  return [
+    `model  ${report.model}`,
+    `base   ${report.base}`,
+    `windows of ${report.n_window} tokens, first ${report.skip + 1} of each not scored, ${
+      report.bos ? "starting with bos" : "without bos"
+    }; ± is the standard error over windows; KL over ${report.kl_support}`,
+    "",
+    ...table.map(line),
+  ].join("\n") + "\n";
+}

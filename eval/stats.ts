@@ -1,0 +1,31 @@
+/**
+ * Means with standard errors over windows.
+ * @module
+ */
+
+export interface Estimate {
+  readonly mean: number;
+  /** Standard error of the mean over windows; 0 for a single window. */
+  readonly se: number;
+}
+
+/** The mean of window means and its standard error, `s / sqrt(n)` with the sample deviation `s`. */
+export function estimate(windowMeans: readonly number[]): Estimate {
+  const n = windowMeans.length;
+  const mean = windowMeans.reduce((a, b) => a + b, 0) / n;
+  if (n < 2) return { mean, se: 0 };
+  const variance = windowMeans.reduce((sum, x) => sum + (x - mean) ** 2, 0) / (n - 1);
+  return { mean, se: Math.sqrt(variance / n) };
+}
+
+/** `exp` of an estimate; the error to first order. */
+export function expEstimate(e: Estimate): Estimate {
+  const mean = Math.exp(e.mean);
+  return { mean, se: mean * e.se };
+}
+
+export function meanOf(values: ArrayLike<number>): number {
+  let sum = 0;
+  for (let i = 0; i < values.length; i++) sum += values[i];
+  return sum / values.length;
+}

@@ -1,0 +1,76 @@
+/**
+ * Texts as windows of tokens: what score and eval run.
+ *
+ * A text is tokenized whole, without special tokens, and cut into consecutive windows of `n_window` tokens; the incomplete
+ * last one is dropped. Each window is run on its own from position 0, so its first token is context and never predicted.
+ * With `bos`, every window starts with the vocabulary's bos in place of its first token, as llama-perplexity does.
+ * @module
+ */
+import { EvalError } from "../core/errors.ts";
+import type { Tokenizer } from "../core/tokenizer/mod.ts";
+
+export interface TextSource {
+  /** What results call it. */
+  readonly name: string;
+  readonly text?: string;
+  /** Instead of a text: its token ids. */
+  readonly ids?: ArrayLike<number>;
+}
+
+export interface WindowOptions {
+  readonly n_window: number;
+  /** Positions at a window's start whose predictions are not scored; `n_window / 2` is what llama-perplexity does. */
+  readonly skip: number;
+  /** Whether windows start with bos. Default: when the vocabulary says so. */
+  readonly bos?: boolean | undefined;
+}
+
+export interface Window {
+  readonly source: string;
+  /** Of its source, from 0. */
+  readonly index: number;
+  readonly ids: Int32Array;
+}
+
+/**
+ * Cuts sources into windows.
+ * @throws {EvalError} `eval.text_too_short` when a source gives no whole window, `eval.window`, `eval.no_bos`
+ */
+export function cutWindows(sources: readonly TextSource[], tokenizer: Tokenizer, options: WindowOptions): Window[] {
+  const { n_window, skip } = options;
+  if (n_window < 2 || skip < 0 || skip > n_window - 2) {
+    throw new EvalError(
+      "eval.window",
+      `Cannot cut windows of ${n_window} tokens with ${skip} skipped: nothing would be scored`,
+      {
+        at: { n_window, skip },
+        hint: "use --window of at least 2 and --skip below --window minus 1",
+      },
+    );
+  }
+  const bos = options.bos ?? tokenizer.addBos;
+  if (bos && tokenizer.bos === null) {
+    throw new EvalError("eval.no_bos", "Cannot start windows with bos: the vocabulary has none", {
+      hint: "leave out --bos",
+    });
+  }
+  return sources.flatMap((source) => {
+    const ids = source.ids === undefined ? tokenizer.encode(source.text ?? "") : Int32Array.from(source.ids);
+    const n = Math.floor(ids.length / n_window);
+    if (n === 0) {
+      throw new EvalError(
+        "eval.text_too_short",
+        `Cannot score ${source.name}: it has ${ids.length} tokens, expected at least ${n_window}`,
+        {
+          at: { source: source.name, got: ids.length, expected: n_window },
+          hint: "use a longer text or a smaller --window",
+        },
+      );
+    }
+    return Array.from({ length: n }, (_, index) => {
+      const window = ids.slice(index * n_window, (index + 1) * n_window);
+      if (bos) window[0] = tokenizer.bos!;
+      return { source: source.name, index, ids: window };
+    });
+  });
+}
