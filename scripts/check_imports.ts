@@ -1,0 +1,83 @@
+/**
+ * Checks the direction of imports: `cli -> serve | eval | quantize -> core <- ffi`, npm packages each in the modules that may
+ * know them, and pointers in ffi/ only. Part of `deno task ok`.
+ * @module
+ */
+
+const root = new URL("../", import.meta.url).pathname;
+
+/** Folders each folder may import from, besides itself. `ffi` for the composition points only. */
+const MAY: Readonly<Record<string, readonly string[]>> = {
+  core: [],
+  ffi: ["core"],
+  quantize: ["core"],
+  eval: ["core"],
+  serve: ["core"],
+  cli: ["core", "ffi", "quantize", "eval", "serve", "deno.json"],
+  "mod.ts": ["core", "ffi", "quantize", "eval", "serve"],
+  scripts: ["core", "ffi", "quantize", "eval", "serve", "cli", "deno.json", "tests"],
+  tests: ["core", "ffi", "quantize", "eval", "serve", "cli", "mod.ts", "deno.json", "scripts"],
+};
+
+/** Packages confined to one module or folder; tests and scripts may use any. */
+const CONFINED: Readonly<Record<string, readonly string[]>> = {
+  commander: ["cli/parse.ts"],
+  "cli-progress": ["cli/progress.ts"],
+  hono: ["serve/"],
+  "prom-client": ["serve/"],
+};
+
+async function* sources(folder: string): AsyncGenerator<string> {
+  for await (const entry of Deno.readDir(folder)) {
+    const path = `${folder}/${entry.name}`;
+    if (entry.isDirectory) yield* sources(path);
+    else if (/\.tsx?$/.test(entry.name)) yield path;
+  }
+}
+
+const problems: string[] = [];
+let n_files = 0;
+
+async function check(path: string): Promise<void> {
+  n_files++;
+  const name = path.slice(root.length).replace(/^\/+/, "");
+  const isTest = name.endsWith("_test.ts") || /(^|\/)_testing/.test(name);
+  const top = name.split("/")[0];
+  const text = await Deno.readTextFile(path);
+  for (const match of text.matchAll(/(?:from|import)\s*\(?\s*["']([^"']+)["']/g)) {
+    const target = match[1];
+    if (target.startsWith(".")) {
+      const resolved = new URL(target, `file://${path}`).pathname.slice(root.length);
+      const other = resolved.split("/")[0];
+      // Unit tests beside their source may open a backend and read goldens.
+      const allowed = isTest ? [...(MAY[top] ?? []), "ffi", "tests", "core", "quantize"] : MAY[top] ?? [];
+      if (other !== top && !allowed.includes(other)) {
+        problems.push(`${name}: imports ${resolved}, which ${top}/ may not`);
+      }
+    } else {
+      const pkg = target.startsWith("@") ? target.split("/").slice(0, 2).join("/") : target.split("/")[0];
+      const homes = CONFINED[pkg];
+      if (homes && !isTest && top !== "tests" && top !== "scripts" && !homes.some((h) => name.startsWith(h))) {
+        problems.push(`${name}: imports ${pkg}, which belongs in ${homes.join(", ")}`);
+      }
+    }
+  }
+  if (top !== "ffi" && !isTest && top !== "tests" && top !== "scripts" && /Deno\.(dlopen|Unsafe\w+)/.test(text)) {
+    problems.push(`${name}: uses pointers outside ffi/`);
+  }
+  if (!["cli", "scripts", "tests"].includes(top) && !isTest && /^[^*\n]*\bconsole\.\w+\(/m.test(text)) {
+    problems.push(`${name}: writes to the terminal outside cli/`);
+  }
+}
+
+for (const top of Object.keys(MAY)) {
+  try {
+    if (top.endsWith(".ts")) await check(root + top);
+    else for await (const path of sources(root + top)) await check(path);
+  } catch (error) {
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+  }
+}
+for (const p of problems) console.error(p);
+console.log(`imports: ${n_files} files, ${problems.length} problems`);
+if (problems.length > 0) Deno.exitCode = 1;

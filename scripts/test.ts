@@ -1,0 +1,66 @@
+/**
+ * `deno task test`: builds the native library, runs the checks of `deno task ok` and all tests, and ends with one line
+ * `N passed, N failed`. Arguments are passed to `deno test`.
+ * @module
+ */
+
+const root = new URL("../", import.meta.url).pathname;
+
+interface Outcome {
+  readonly code: number;
+  readonly text: string;
+}
+
+/** Runs a command, showing and keeping what it prints. */
+async function run(args: string[], env: Record<string, string> = {}): Promise<Outcome> {
+  const child = new Deno.Command(Deno.execPath(), {
+    args,
+    cwd: root,
+    env: { NO_COLOR: "1", ...env },
+    stdout: "piped",
+    stderr: "inherit",
+    stdin: "null",
+  }).spawn();
+  let text = "";
+  const decoder = new TextDecoder();
+  for await (const chunk of child.stdout) {
+    await Deno.stdout.write(chunk);
+    text += decoder.decode(chunk, { stream: true });
+  }
+  return { code: (await child.status).code, text };
+}
+
+let passed = 0, failed = 0, ignored = 0;
+const failures: string[] = [];
+
+const steps: [name: string, args: string[]][] = [
+  ["build", ["run", "-A", "scripts/build_native.ts"]],
+  ["fmt", ["fmt", "--check", "--quiet"]],
+  ["lint", ["lint", "--quiet"]],
+  ["check", ["check", "--quiet", "."]],
+  ["imports", ["run", "-A", "scripts/check_imports.ts"]],
+  ["abi", ["run", "-A", "scripts/check_abi.ts"]],
+];
+for (const [name, args] of steps) {
+  const { code } = await run(args);
+  if (code === 0) passed++;
+  else {
+    failed++;
+    failures.push(name);
+  }
+  console.log(`${name}: ${code === 0 ? "ok" : "FAILED"}`);
+}
+
+const { code, text } = await run(["test", "-A", "--no-check", ...Deno.args]);
+const summary = /(\d+) passed(?: \(\d+ steps?\))? \| (\d+) failed(?: \(\d+ steps?\))?(?: \| (\d+) ignored)?/.exec(text);
+if (summary) {
+  passed += Number(summary[1]);
+  failed += Number(summary[2]);
+  ignored += Number(summary[3] ?? 0);
+} else {
+  failed++;
+}
+if (code !== 0 && failed === 0) failed++;
+if (failures.length > 0) console.log(`failed checks: ${failures.join(", ")}`);
+console.log(`${passed} passed, ${failed} failed${ignored > 0 ? `, ${ignored} skipped` : ""}`);
+Deno.exitCode = failed > 0 ? 1 : 0;
