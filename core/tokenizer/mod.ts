@@ -6,3 +6,5 @@
 export type { DecodeOptions, EncodeOptions, SpecialIds, Tokenizer, TokenStream } from "./types.ts";
 export { TOKEN_TYPE } from "./types.ts";
 export { tokenizerFromGguf } from "./tokenizer.ts";
+export { vocabularyFromCheckpoint } from "./checkpoint/mod.ts";
+export type { CheckpointFiles, Vocabulary, VocabularyOptions } from "./checkpoint/mod.ts";

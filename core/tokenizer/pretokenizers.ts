@@ -19,6 +19,8 @@ import { coveringRegexStep, regexStep, type Step } from "./split.ts";
 
 export interface PreTokenizer {
   readonly name: string;
+  /** Names with equal `cuts` cut alike. */
+  readonly cuts: string;
   readonly steps: readonly Step[];
   /** A word that is a token is that token, whatever the merges say. */
   readonly ignoreMerges: boolean;
@@ -227,6 +229,7 @@ export function preTokenizer(name: string): PreTokenizer | undefined {
   const flags = row[2].split(" ");
   const pre: PreTokenizer = {
     name,
+    cuts: row[1],
     steps: SETS[row[1]].map((make) => make()),
     ignoreMerges: flags.includes("IM"),
     cleanSpaces: flags.includes("CS"),
