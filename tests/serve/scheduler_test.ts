@@ -1,0 +1,279 @@
+import assert from "node:assert/strict";
+import { Scheduler } from "../../serve/scheduler.ts";
+import type { Job, Outcome } from "../../serve/slot.ts";
+import { FakeEngine, type FakeOptions, fakeTokenizer } from "./fake.ts";
+
+interface Recorded {
+  job: Job;
+  tokens: number[];
+  slot: number;
+  n_cached: number;
+  ended: Promise<Outcome>;
+}
+
+/** A greedy job that records what happens to it. */
+function record(prompt: number[], maxTokens: number, more: Partial<Job> = {}): Recorded {
+  const { promise, resolve } = Promise.withResolvers<Outcome>();
+  const out: Recorded = { job: undefined as never, tokens: [], slot: -1, n_cached: -1, ended: promise };
+  out.job = {
+    prompt: Int32Array.from(prompt),
+    maxTokens,
+    cachePrompt: true,
+    promptRows: false,
+    want: "candidates",
+    onStart: (slot, n_cached) => [out.slot, out.n_cached] = [slot, n_cached],
+    onPromptRow: () => {},
+    onRow: (row) => {
+      out.tokens.push(row.ids[0]);
+      return { token: row.ids[0], stop: false };
+    },
+    onEnd: (outcome) => resolve(outcome),
+    ...more,
+  };
+  return out;
+}
+
+const letters = (n: number, seed = 0) => Array.from({ length: n }, (_, i) => 97 + (i * 7 + seed) % 26);
+
+async function withScheduler(
+  options: FakeOptions & { n_slots: number; maxQueue?: number },
+  test: (scheduler: Scheduler, engine: FakeEngine) => Promise<void>,
+): Promise<void> {
+  const engine = new FakeEngine(fakeTokenizer(), options);
+  const scheduler = new Scheduler(engine, options);
+  try {
+    await test(scheduler, engine);
+  } finally {
+    await scheduler.stop();
+  }
+  assert.equal(engine.sequences.size, 0, "every sequence was given back");
+}
+
+async function alone(prompt: number[], maxTokens: number): Promise<number[]> {
+  let tokens: number[] = [];
+  await withScheduler({ n_slots: 1 }, async (scheduler) => {
+    const r = record(prompt, maxTokens);
+    scheduler.submit(r.job);
+    await r.ended;
+    tokens = r.tokens;
+  });
+  return tokens;
+}
+
+Deno.test("Scheduler answers together what it answers alone", async () => {
+  const prompts = [letters(5), letters(150, 3), letters(1, 9), letters(40, 5), letters(64, 1), letters(33, 2)];
+  const expected = await Promise.all(prompts.map((p) => alone(p, 30)));
+  await withScheduler({ n_slots: 3, n_ubatch: 16 }, async (scheduler) => {
+    const runs = prompts.map((p) => record(p, 30));
+    for (const r of runs) scheduler.submit(r.job);
+    assert.deepEqual((await Promise.all(runs.map((r) => r.ended))).map((o) => o.kind), prompts.map(() => "length"));
+    assert.deepEqual(runs.map((r) => r.tokens), expected);
+  });
+});
+
+Deno.test("Scheduler puts answers before prompts and fills a step to n_ubatch", async () => {
+  await withScheduler({ n_slots: 3, n_ubatch: 8 }, async (scheduler, engine) => {
+    const a = record(letters(2), 40), b = record(letters(2, 1), 40);
+    scheduler.submit(a.job);
+    scheduler.submit(b.job);
+    while (a.tokens.length < 5) await new Promise((r) => setTimeout(r, 0));
+    engine.log.length = 0;
+    const before = [a.tokens.length, b.tokens.length];
+    const long = record(letters(60, 2), 1);
+    scheduler.submit(long.job);
+    await long.ended;
+    const mixed = engine.log.filter((rows) => rows.length === 3);
+    assert.ok(mixed.length >= 8, "the long prompt shared steps with both answers");
+    for (const rows of mixed.slice(0, 8)) assert.deepEqual(rows, [1, 1, 6]);
+    assert.ok(a.tokens.length - before[0] >= 8 && b.tokens.length - before[1] >= 8, "neither answer stalled");
+    await Promise.all([a.ended, b.ended]);
+  });
+});
+
+Deno.test("Scheduler shares the rows of a step between prompts", async () => {
+  await withScheduler({ n_slots: 2, n_ubatch: 8 }, async (scheduler, engine) => {
+    const a = record(letters(100), 1), b = record(letters(6, 1), 1);
+    scheduler.submit(a.job);
+    scheduler.submit(b.job);
+    await b.ended;
+    assert.ok(engine.log.length <= 3, "a short prompt does not wait for a long one");
+    await a.ended;
+  });
+});
+
+Deno.test("Scheduler serves more answers than a step has rows", async () => {
+  await withScheduler({ n_slots: 5, n_ubatch: 2 }, async (scheduler) => {
+    const runs = [0, 1, 2, 3, 4].map((i) => record(letters(3, i), 10));
+    for (const r of runs) scheduler.submit(r.job);
+    await Promise.all(runs.map((r) => r.ended));
+    for (const [i, r] of runs.entries()) assert.deepEqual(r.tokens, await alone(letters(3, i), 10));
+  });
+});
+
+Deno.test("Scheduler reuses the longest common prefix and computes at least one token", async () => {
+  await withScheduler({ n_slots: 2 }, async (scheduler) => {
+    const run = async (prompt: number[], more: Partial<Job> = {}) => {
+      const r = record(prompt, 4, more);
+      scheduler.submit(r.job);
+      await r.ended;
+      return r;
+    };
+    const first = await run(letters(40));
+    assert.equal(first.n_cached, 0);
+    const other = await run(letters(30, 11));
+    assert.notEqual(other.slot, first.slot);
+    const again = await run(letters(40));
+    assert.deepEqual([again.slot, again.n_cached, again.tokens], [first.slot, 39, first.tokens]);
+    const longer = await run([...letters(40), ...first.tokens.slice(0, 3), 65, 66]);
+    assert.deepEqual([longer.slot, longer.n_cached], [first.slot, 43]);
+    assert.deepEqual(longer.tokens, await alone([...letters(40), ...first.tokens.slice(0, 3), 65, 66], 4));
+    const fresh = await run(letters(40), { cachePrompt: false });
+    assert.deepEqual([fresh.n_cached, fresh.tokens], [0, first.tokens]);
+  });
+});
+
+Deno.test("Scheduler forks a prefix out of a busy slot", async () => {
+  await withScheduler({ n_slots: 2 }, async (scheduler) => {
+    const a = record(letters(50), 200);
+    scheduler.submit(a.job);
+    while (a.tokens.length < 3) await new Promise((r) => setTimeout(r, 0));
+    const b = record([...letters(50), 65], 4);
+    scheduler.submit(b.job);
+    await b.ended;
+    assert.equal(b.n_cached, 50);
+    assert.notEqual(a.slot, b.slot);
+    assert.deepEqual(b.tokens, await alone([...letters(50), 65], 4));
+    await a.ended;
+    assert.deepEqual(a.tokens, await alone(letters(50), 200));
+  });
+});
+
+Deno.test("Scheduler keeps a long cache when only its beginning is wanted", async () => {
+  await withScheduler({ n_slots: 2 }, async (scheduler) => {
+    const run = async (prompt: number[]) => {
+      const r = record(prompt, 2);
+      scheduler.submit(r.job);
+      await r.ended;
+      return r;
+    };
+    const long = await run(letters(100));
+    const short = await run([...letters(10), 65]);
+    assert.deepEqual([short.n_cached, short.slot === long.slot], [10, false]);
+    assert.equal((await run(letters(100))).n_cached, 99);
+  });
+});
+
+Deno.test("Scheduler gives the slot that a job insists on", async () => {
+  await withScheduler({ n_slots: 3, stepMs: 2 }, async (scheduler) => {
+    const first = record(letters(5), 20, { slotId: 1 }), second = record(letters(5, 1), 2, { slotId: 1 });
+    const passing = record(letters(5, 2), 2);
+    for (const r of [first, second, passing]) scheduler.submit(r.job);
+    await passing.ended;
+    assert.equal(second.slot, -1, "still waiting for its slot");
+    await Promise.all([first.ended, second.ended]);
+    assert.deepEqual([first.slot, second.slot], [1, 1]);
+  });
+});
+
+Deno.test("Scheduler makes room in a full cache without losing a token", async () => {
+  const prompts = [letters(40), letters(40, 1), letters(40, 2)];
+  await withScheduler({ n_slots: 3, n_ctx: 128, n_cache: 130 }, async (scheduler) => {
+    const runs = prompts.map((p) => record(p, 60));
+    for (const r of runs) scheduler.submit(r.job);
+    for (const r of runs) assert.equal((await r.ended).kind, "length");
+    for (const [i, r] of runs.entries()) assert.deepEqual(r.tokens, await alone(prompts[i], 60));
+  });
+});
+
+Deno.test("Scheduler ends a job that fills the cache alone", async () => {
+  await withScheduler({ n_slots: 1, n_ctx: 128, n_cache: 50 }, async (scheduler) => {
+    const r = record(letters(40), 60);
+    scheduler.submit(r.job);
+    assert.equal((await r.ended).kind, "context");
+    assert.equal(r.tokens.length, 11);
+    const large = record(letters(60), 10);
+    scheduler.submit(large.job);
+    const outcome = await large.ended;
+    assert.equal(outcome.kind === "failed" && (outcome.error as { code: string }).code, "engine.no_pages");
+  });
+});
+
+Deno.test("Scheduler computes a prompt without an answer", async () => {
+  await withScheduler({ n_slots: 1, n_ubatch: 16 }, async (scheduler) => {
+    const r = record(letters(40), 0);
+    scheduler.submit(r.job);
+    assert.equal((await r.ended).kind, "length");
+    assert.deepEqual(r.tokens, []);
+    const next = record([...letters(40), 65], 1);
+    scheduler.submit(next.job);
+    await next.ended;
+    assert.equal(next.n_cached, 40);
+  });
+});
+
+Deno.test("Scheduler gives every row of a prompt, in chunks, with its target's log-probability", async () => {
+  await withScheduler({ n_slots: 1, n_ubatch: 16 }, async (scheduler) => {
+    const seen: number[] = [];
+    const r = record(letters(40), 1, {
+      promptRows: true,
+      onPromptRow: (position, row) => {
+        seen.push(position);
+        if (position < 39) assert.ok(row.targetLogprob < 0);
+      },
+    });
+    scheduler.submit(r.job);
+    await r.ended;
+    assert.deepEqual(seen, Array.from({ length: 40 }, (_, i) => i));
+  });
+});
+
+Deno.test("Scheduler drops a cancelled job from queue and slot", async () => {
+  await withScheduler({ n_slots: 1, stepMs: 5 }, async (scheduler) => {
+    const a = record(letters(5), 400), b = record(letters(5, 1), 400), c = record(letters(5, 2), 2);
+    const tickets = [a, b, c].map((r) => scheduler.submit(r.job));
+    while (a.tokens.length < 2) await new Promise((r) => setTimeout(r, 1));
+    tickets[1].cancel();
+    assert.equal((await b.ended).kind, "cancelled");
+    assert.equal(b.slot, -1);
+    tickets[0].cancel();
+    tickets[0].cancel();
+    assert.equal((await a.ended).kind, "cancelled");
+    assert.equal((await c.ended).kind, "length");
+    tickets[2].cancel();
+  });
+});
+
+Deno.test("Scheduler fails the jobs of a failed step and goes on", async () => {
+  await withScheduler({ n_slots: 2 }, async (scheduler, engine) => {
+    engine.failure = new Error("device lost");
+    const a = record(letters(5), 5);
+    scheduler.submit(a.job);
+    const outcome = await a.ended;
+    assert.equal(outcome.kind === "failed" && (outcome.error as Error).message, "device lost");
+    const broken = record(letters(5), 5, {
+      onRow: () => {
+        throw new Error("no candidate");
+      },
+    });
+    scheduler.submit(broken.job);
+    assert.equal((await broken.ended).kind, "failed");
+    const b = record(letters(5), 5);
+    scheduler.submit(b.job);
+    assert.equal((await b.ended).kind, "length");
+    assert.deepEqual(b.tokens, await alone(letters(5), 5));
+  });
+});
+
+Deno.test("Scheduler refuses when too many wait and when it drains", async () => {
+  await withScheduler({ n_slots: 1, maxQueue: 1, stepMs: 2 }, async (scheduler) => {
+    const runs = [record(letters(5), 10), record(letters(5, 1), 3)];
+    scheduler.submit(runs[0].job);
+    while (runs[0].slot < 0) await new Promise((r) => setTimeout(r, 1));
+    scheduler.submit(runs[1].job);
+    assert.throws(() => scheduler.submit(record(letters(3), 1).job), { code: "serve.queue_full" });
+    const drained = scheduler.drain();
+    assert.throws(() => scheduler.submit(record(letters(3), 1).job), { code: "serve.shutting_down" });
+    await drained;
+    for (const r of runs) assert.equal((await r.ended).kind, "length");
+  });
+});
