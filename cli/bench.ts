@@ -1,0 +1,152 @@
+/**
+ * `bloomery bench`: prompt and decode rates of a model on this machine.
+ * @module
+ */
+import { type Command, COMMON, EXIT, MODEL_FLAGS } from "./command.ts";
+import { UsageError } from "../core/errors.ts";
+import type { CacheType } from "../core/plan/plan.ts";
+
+/** Whole numbers of a comma-separated list. */
+function numbers(text: string, flag: string): number[] {
+  const list = text === "" ? [] : text.split(",").map(Number);
+  if (list.some((n) => !Number.isInteger(n) || n < 0)) {
+    throw new UsageError("usage.value", `Cannot use --${flag} ${text}: expected whole numbers separated by commas`, {
+      at: { flag: `--${flag}`, got: text },
+    });
+  }
+  return list.filter((n) => n > 0);
+}
+
+/** Peak resident memory of this process in bytes; 0 where the system does not say. */
+function peakMemory(): number {
+  try {
+    const kb = /VmHWM:\s*(\d+) kB/.exec(Deno.readTextFileSync("/proc/self/status"));
+    return kb ? Number(kb[1]) * 1024 : 0;
+  } catch {
+    return 0;
+  }
+}
+
+/** Bytes a second that one thread copies, read and written bytes both counted: the floor's bandwidth on a host device. */
+function copyBandwidth(): number {
+  const from = new Uint8Array(128 * 2 ** 20).fill(1), to = new Uint8Array(from.length);
+  let best = 0;
+  for (let i = 0; i < 5; i++) {
+    const start = performance.now();
+    to.set(from);
+    best = Math.max(best, 2 * from.length / (performance.now() - start) * 1000);
+  }
+  return best;
+}
+
+export const bench: Command = {
+  name: "bench",
+  summary: "Measure prompt and decode rates of a model",
+  arguments: [],
+  flags: [
+    ...MODEL_FLAGS,
+    { name: "n-prompt", alias: ["p"], type: "string", value: "LIST", default: "512", help: "prompt lengths" },
+    { name: "n-gen", alias: ["n"], type: "string", value: "LIST", default: "128", help: "tokens to decode" },
+    {
+      name: "n-depth",
+      alias: ["d"],
+      type: "string",
+      value: "LIST",
+      default: "0",
+      help: "tokens in the cache before a case",
+    },
+    { name: "sequences", type: "string", value: "LIST", default: "1", help: "sequences decoded together" },
+    { name: "repetitions", alias: ["r"], type: "int", value: "N", default: 3, min: 1, help: "runs of each case" },
+    {
+      name: "bandwidth",
+      type: "number",
+      value: "GB/S",
+      min: 1,
+      help: "memory bandwidth for the floor; default: measured, on a host device",
+    },
+    COMMON.json,
+    COMMON.quiet,
+  ],
+  async run({ flags, io }) {
+    const { openBackend } = await import("../ffi/mod.ts");
+    const { openGguf } = await import("../core/gguf/read.ts");
+    const { Engine } = await import("../core/engine/mod.ts");
+    const { benchCase, bytesPerToken, runBench } = await import("../core/engine/bench.ts");
+    const prompts = numbers(flags.str("n-prompt")!, "n-prompt"), decodes = numbers(flags.str("n-gen")!, "n-gen");
+    const depths = [...new Set([0, ...numbers(flags.str("n-depth")!, "n-depth")])];
+    const wantedDepths = flags.str("n-depth")!.split(",").map(Number);
+    const groups = numbers(flags.str("sequences")!, "sequences");
+    const cases = depths.filter((d) => wantedDepths.includes(d)).flatMap((depth) => [
+      ...prompts.map((n) => benchCase("pp", n, depth)),
+      ...groups.flatMap((n_seq) => decodes.map((n) => benchCase("tg", n, depth, n_seq))),
+    ]);
+    const longest = Math.max(...cases.map((c) => c.depth + c.n_prompt + c.n_decode));
+    const cached = Math.max(...cases.map((c) => (c.depth + c.n_prompt + c.n_decode + 64) * c.n_seq));
+
+    const path = flags.str("model")!;
+    using file = openGguf(path);
+    using opened = openBackend(flags.str("device"), { threads: flags.num("threads") ?? 0 });
+    const bandwidth = flags.has("bandwidth")
+      ? flags.num("bandwidth")! * 1e9
+      : opened.device.kind === "cpu"
+      ? copyBandwidth()
+      : undefined;
+    const start = performance.now();
+    using engine = await Engine.load(file, opened.backend, {
+      device: opened.device.index,
+      n_ctx: Math.max(longest, flags.num("ctx-size") ?? 0),
+      n_cache: cached,
+      n_ubatch: flags.num("ubatch-size")!,
+      cacheTypeK: flags.str("cache-type-k") as CacheType,
+      cacheTypeV: flags.str("cache-type-v") as CacheType,
+    });
+    const load_ms = performance.now() - start;
+    const bytes = bytesPerToken(engine);
+    const floor = bandwidth === undefined ? undefined : bandwidth / bytes;
+    const results = [];
+    for (const c of cases) {
+      io.note(`${c.name} ...`);
+      results.push(await runBench(engine, c, flags.num("repetitions")!, io.signal));
+      if (io.signal.aborted) return EXIT.interrupted;
+    }
+    const report = {
+      schema: "bloomery.bench/1",
+      model: path,
+      device: opened.device.name,
+      device_kind: opened.device.kind,
+      n_threads: flags.num("threads"),
+      load_ms,
+      weight_bytes: engine.plan.weight_bytes,
+      bytes_per_token: bytes,
+      bandwidth: bandwidth ?? null,
+      peak_memory_bytes: peakMemory(),
+      results,
+    };
+    if (flags.bool("json")) {
+      io.json(report);
+      return EXIT.done;
+    }
+    const gb = (n: number) => `${(n / 1e9).toFixed(2)} GB`;
+    io.out(
+      `${path} on ${opened.device.name}: weights ${gb(report.weight_bytes)}, ${gb(bytes)} a token, loaded in ${
+        (load_ms / 1000).toFixed(2)
+      } s, peak memory ${gb(report.peak_memory_bytes)}${bandwidth ? `, bandwidth ${gb(bandwidth)}/s` : ""}\n`,
+    );
+    io.out(
+      `${"case".padEnd(16)}${"tok/s".padStart(10)}${"spread".padStart(10)}${"floor".padStart(10)}${
+        "of floor".padStart(10)
+      }\n`,
+    );
+    for (const r of results) {
+      const spread = (Math.max(...r.rates) - Math.min(...r.rates)) / r.median * 100;
+      // Weights are read once a step: the bandwidth floor holds for decoding.
+      const limit = r.n_decode > 0 && floor !== undefined ? floor * r.n_seq : undefined;
+      io.out(
+        r.name.padEnd(16) + r.median.toFixed(1).padStart(10) + `${spread.toFixed(1)} %`.padStart(10) +
+          (limit === undefined ? "-" : limit.toFixed(0)).padStart(10) +
+          (limit === undefined ? "-" : `${(r.median / limit * 100).toFixed(0)} %`).padStart(10) + "\n",
+      );
+    }
+    return EXIT.done;
+  },
+};

@@ -1,0 +1,92 @@
+/**
+ * Rates of an engine: prompts and decoding apart, per context depth.
+ * @module
+ */
+import type { Engine } from "./mod.ts";
+
+export interface BenchCase {
+  /** `pp512`, `tg128`, `tg128@4096` */
+  readonly name: string;
+  readonly n_prompt: number;
+  readonly n_decode: number;
+  /** Tokens in the cache before it starts. */
+  readonly depth: number;
+  /** Sequences decoded together. */
+  readonly n_seq: number;
+}
+
+export interface BenchResult extends BenchCase {
+  /** Tokens a second of each repetition, in order. */
+  readonly rates: readonly number[];
+  readonly median: number;
+}
+
+/** Names a case as the field does. */
+export function benchCase(kind: "pp" | "tg", n: number, depth = 0, n_seq = 1): BenchCase {
+  const name = `${kind}${n}${depth > 0 ? `@${depth}` : ""}${n_seq > 1 ? ` x${n_seq}` : ""}`;
+  return { name, n_prompt: kind === "pp" ? n : 0, n_decode: kind === "tg" ? n : 0, depth, n_seq };
+}
+
+function randomTokens(n: number, n_vocab: number): Int32Array {
+  return Int32Array.from({ length: n }, () => Math.floor(Math.random() * n_vocab));
+}
+
+function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const half = sorted.length >> 1;
+  return sorted.length % 2 === 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
+/** Runs a case `repeats` times after one warm-up. */
+export async function runBench(
+  engine: Engine,
+  c: BenchCase,
+  repeats: number,
+  signal?: AbortSignal,
+): Promise<BenchResult> {
+  const rates: number[] = [];
+  for (let r = -1; r < repeats && !signal?.aborted; r++) {
+    const sequences = Array.from({ length: c.n_seq }, () => engine.createSequence());
+    try {
+      if (c.depth > 0) {
+        for (const sequence of sequences) {
+          await engine.step([{ sequence, tokens: randomTokens(c.depth, engine.n_vocab), output: "none" }]);
+        }
+      }
+      // A warm-up of a few tokens compiles what the case needs.
+      const n = r < 0 ? Math.min(c.n_decode, 4) : c.n_decode;
+      let done = 0;
+      const start = performance.now();
+      if (c.n_prompt > 0) {
+        await engine.step(sequences.map((sequence) => ({
+          sequence,
+          tokens: randomTokens(c.n_prompt, engine.n_vocab),
+          output: "last" as const,
+        })));
+        done += c.n_prompt * c.n_seq;
+      }
+      let last = sequences.map(() => randomTokens(1, engine.n_vocab));
+      for (let i = 0; i < n; i++) {
+        const out = await engine.step(
+          sequences.map((sequence, s) => ({ sequence, tokens: last[s], output: "last" as const })),
+        );
+        last = out.map((o) => o.ids.subarray(0, 1) as Int32Array<ArrayBuffer>);
+        done += c.n_seq;
+      }
+      if (r >= 0) rates.push(done / (performance.now() - start) * 1000);
+    } finally {
+      for (const s of sequences) s.dispose();
+    }
+  }
+  return { ...c, rates, median: median(rates) };
+}
+
+/** Weight bytes one token reads: all of a dense model's, and the used experts' of a routed one. */
+export function bytesPerToken(engine: Engine): number {
+  const { n_expert, n_expert_used } = engine.spec;
+  const tied = !engine.model.tensors.has("output.weight");
+  return engine.plan.weights.reduce((sum, w) => {
+    if (w.name === "token_embd.weight" && !tied) return sum;
+    return sum + (/_exps\./.test(w.name) ? w.bytes * n_expert_used / n_expert : w.bytes);
+  }, 0);
+}
