@@ -16,6 +16,8 @@ export interface FamilyOptions {
 export interface Family {
   /** Class names in `architectures` of config.json. */
   readonly classes: readonly string[];
+  /** Decides between families of the same class; all checkpoints where left out. */
+  readonly accepts?: (c: Config) => boolean;
   /** `general.architecture`. */
   readonly arch: string;
   /** Fields of config.json that releases leave out, with what they mean then. */

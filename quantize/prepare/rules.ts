@@ -50,6 +50,8 @@ export class Rules {
   readonly #rules = new Map<string, Rule>();
   readonly #dropped = new Set<string>();
   readonly #groups: { from: string; n: number; parts: Map<number, Map<string, View>> }[] = [];
+  readonly #needed: string[] = [];
+  readonly #made = new Set<string>();
   /** Rule and block, of tensors that were seen. */
   readonly #seen = new Set<string>();
 
@@ -84,6 +86,18 @@ export class Rules {
   /** One tensor becomes several. */
   split(from: string, to: (v: View, il: number) => Output[], options: RuleOptions = {}): this {
     return this.#add(from, options, to);
+  }
+
+  /** Tensors of the file that must come out for every block of the model, whichever rule makes them. */
+  need(...names: string[]): this {
+    this.#needed.push(...names);
+    return this;
+  }
+
+  /** Takes back a rule. */
+  forget(from: string): this {
+    this.#rules.delete(from.replaceAll(/\{(il|e)\}/g, "#"));
+    return this;
   }
 
   /** A tensor that the file does without. */
@@ -142,7 +156,9 @@ export class Rules {
     if (expected && expected.join() !== view.shape.join()) {
       return { problem: `tensor "${name}" has shape [${view.shape.join(", ")}], expected [${expected.join(", ")}]` };
     }
-    return rule.take(view, il, e);
+    const outputs = rule.take(view, il, e);
+    for (const o of outputs ?? []) this.#made.add(o.name);
+    return outputs;
   }
 
   /** What was not seen and should have been, one sentence each. */
@@ -165,6 +181,12 @@ export class Rules {
       problems.push(
         inBlocks ? `tensor "${from}" is missing for il = ${ranges(absent)}` : `tensor "${from}" is missing`,
       );
+    }
+    for (const name of this.#needed) {
+      const absent = Array.from({ length: this.n_layer }, (_, il) => il).filter((il) =>
+        !this.#made.has(inBlock(name, il))
+      );
+      if (absent.length > 0) problems.push(`nothing makes tensor "${name}" for il = ${ranges(absent)}`);
     }
     return problems;
   }

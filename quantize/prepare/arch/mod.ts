@@ -5,10 +5,37 @@
 import { ModelError } from "../../../core/errors.ts";
 import type { Config } from "../config.ts";
 import type { Family } from "../family.ts";
+import { DEEPSEEK2, DEEPSEEK32 } from "./deepseek.ts";
+import { GEMMA3 } from "./gemma.ts";
+import { GLM4MOE, GLM4MOE_LITE, GLM5_NEXT, GLM_DSA } from "./glm.ts";
+import { GPT_OSS } from "./gpt_oss.ts";
+import { KIMI_LINEAR } from "./kimi.ts";
 import { LLAMA } from "./llama.ts";
+import { MIMO2 } from "./mimo.ts";
+import { MINIMAX_M2 } from "./minimax.ts";
+import { MISTRAL3, MISTRAL4 } from "./mistral.ts";
 import { QWEN2, QWEN2MOE, QWEN3, QWEN3MOE } from "./qwen.ts";
 
-export const FAMILIES: readonly Family[] = [LLAMA, QWEN2, QWEN2MOE, QWEN3, QWEN3MOE];
+export const FAMILIES: readonly Family[] = [
+  LLAMA,
+  QWEN2,
+  QWEN2MOE,
+  QWEN3,
+  QWEN3MOE,
+  MISTRAL3,
+  MISTRAL4,
+  GEMMA3,
+  GPT_OSS,
+  DEEPSEEK2,
+  DEEPSEEK32,
+  GLM4MOE,
+  GLM4MOE_LITE,
+  GLM_DSA,
+  GLM5_NEXT,
+  KIMI_LINEAR,
+  MINIMAX_M2,
+  MIMO2,
+];
 
 /**
  * The family of a checkpoint: the one named, or the one whose class config.json names.
@@ -16,7 +43,9 @@ export const FAMILIES: readonly Family[] = [LLAMA, QWEN2, QWEN2MOE, QWEN3, QWEN3
  */
 export function familyOf(c: Config, arch?: string): Family {
   const wanted = arch ?? c.architecture;
-  const family = FAMILIES.find((f) => arch === undefined ? f.classes.includes(wanted ?? "") : f.arch === arch);
+  const family = FAMILIES.find((f) =>
+    arch === undefined ? f.classes.includes(wanted ?? "") && f.accepts?.(c) !== false : f.arch === arch
+  );
   if (family) return family;
   const known = arch === undefined ? FAMILIES.flatMap((f) => f.classes) : [...new Set(FAMILIES.map((f) => f.arch))];
   const found = wanted === undefined ? `${c.file} names no architecture` : `architecture "${wanted}" is not known`;

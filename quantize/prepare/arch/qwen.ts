@@ -5,8 +5,8 @@
 import type { Config } from "../config.ts";
 import type { Family } from "../family.ts";
 import type { Rules } from "../rules.ts";
-import { reshape, sliceRows } from "../view.ts";
 import { attentionRules, denseRules, normRules, trunkRules } from "./llama.ts";
+import { expertRules, routerRules, sharedExpertRules, sharedGateRule, stackedExpertRules } from "./moe.ts";
 
 /** Norms of each query and key head. */
 export function headNormRules(r: Rules, c: Config, optional = false): void {
@@ -16,39 +16,11 @@ export function headNormRules(r: Rules, c: Config, optional = false): void {
 }
 
 /** Router and experts, stored one by one or stacked with gate and up in one tensor. */
-export function expertRules(r: Rules, c: Config, blocks: (il: number) => boolean = () => true): void {
-  const n_expert = c.n_expert ?? 0;
-  const n_ff = c.needInt("moe_intermediate_size");
-  const { n_embd } = c;
-  const at = "model.layers.{il}.mlp";
-  r.weight(`${at}.gate`, "blk.{il}.ffn_gate_inp", { shape: [n_expert, n_embd], blocks })
-    .experts(`${at}.experts.{e}.{w}.weight`, n_expert, [
-      ["down_proj", "blk.{il}.ffn_down_exps.weight", [n_embd, n_ff]],
-      ["gate_proj", "blk.{il}.ffn_gate_exps.weight", [n_ff, n_embd]],
-      ["up_proj", "blk.{il}.ffn_up_exps.weight", [n_ff, n_embd]],
-    ], { optional: true });
-  for (const suffix of ["", ".weight"]) {
-    r.exact(`${at}.experts.down_proj${suffix}`, "blk.{il}.ffn_down_exps.weight", {
-      shape: [n_expert, n_embd, n_ff],
-      optional: true,
-    }).split(`${at}.experts.gate_up_proj${suffix}`, (v, il) => [
-      { name: `blk.${il}.ffn_gate_exps.weight`, view: sliceRows(v, 0, n_ff) },
-      { name: `blk.${il}.ffn_up_exps.weight`, view: sliceRows(v, n_ff, n_ff) },
-    ], { shape: [n_expert, 2 * n_ff, n_embd], optional: true });
-  }
-}
-
-/** The expert that every token takes, and the gate on its output. */
-export function sharedExpertRules(r: Rules, c: Config, gateShape: readonly number[]): void {
-  const n_ff = c.needInt("shared_expert_intermediate_size");
-  const at = "model.layers.{il}.mlp";
-  r.weight(`${at}.shared_expert.gate_proj`, "blk.{il}.ffn_gate_shexp", { shape: [n_ff, c.n_embd] })
-    .weight(`${at}.shared_expert.up_proj`, "blk.{il}.ffn_up_shexp", { shape: [n_ff, c.n_embd] })
-    .weight(`${at}.shared_expert.down_proj`, "blk.{il}.ffn_down_shexp", { shape: [c.n_embd, n_ff] })
-    .weight(`${at}.shared_expert_gate`, "blk.{il}.ffn_gate_inp_shexp", {
-      shape: [1, c.n_embd],
-      map: (v) => reshape(v, gateShape),
-    });
+export function qwenExpertRules(r: Rules, c: Config): void {
+  routerRules(r, c);
+  expertRules(r, c, { optional: true });
+  stackedExpertRules(r, c);
+  r.need("blk.{il}.ffn_down_exps.weight", "blk.{il}.ffn_gate_exps.weight", "blk.{il}.ffn_up_exps.weight");
 }
 
 export const QWEN2: Family = {
@@ -71,8 +43,9 @@ export const QWEN2MOE: Family = {
     trunkRules(r, c);
     normRules(r, c);
     attentionRules(r, c, false);
-    expertRules(r, c);
-    sharedExpertRules(r, c, [1, c.n_embd]);
+    qwenExpertRules(r, c);
+    sharedExpertRules(r, c, "shared_expert", c.needInt("shared_expert_intermediate_size"));
+    sharedGateRule(r, c);
   },
   keys(k, c) {
     k.u32("expert_feed_forward_length", c.int("moe_intermediate_size"))
@@ -99,7 +72,7 @@ export const QWEN3MOE: Family = {
     normRules(r, c);
     attentionRules(r, c, false);
     headNormRules(r, c);
-    expertRules(r, c);
+    qwenExpertRules(r, c);
   },
   keys(k, c) {
     k.u32("expert_feed_forward_length", c.int("moe_intermediate_size"));

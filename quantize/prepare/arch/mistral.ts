@@ -1,0 +1,46 @@
+/**
+ * Mistral 3 (`mistral3`) and Mistral 4 (`mistral4`, latent attention), in the layout of the Hugging Face hub.
+ * @module
+ */
+import type { Config } from "../config.ts";
+import type { Family } from "../family.ts";
+import { deepseekBodyRules, deepseekDefaults, deepseekKeys } from "./deepseek.ts";
+import { LLAMA, normRules, trunkRules } from "./llama.ts";
+import { mlaRules } from "./mla.ts";
+import { routerRules, sharedExpertRules, stackedExpertRules } from "./moe.ts";
+
+const CLASSES = ["Mistral3ForConditionalGeneration", "Ministral3ForCausalLM"];
+const isMistral4 = (c: Config) => c.raw("model_type") === "mistral4";
+
+export const MISTRAL3: Family = {
+  ...LLAMA,
+  classes: CLASSES,
+  accepts: (c) => !isMistral4(c),
+  arch: "mistral3",
+  keys(k, c, n_block) {
+    LLAMA.keys?.(k, c, n_block);
+    if (c.raw("model_type") !== "ministral3") return;
+    const num = (name: string) => typeof c.rope[name] === "number" ? c.rope[name] as number : undefined;
+    k.f32("rope.scaling.yarn_log_multiplier", num("mscale_all_dim"))
+      .f32("attention.temperature_scale", num("llama_4_scaling_beta"));
+  },
+};
+
+export const MISTRAL4: Family = {
+  classes: CLASSES,
+  accepts: isMistral4,
+  arch: "mistral4",
+  defaults: deepseekDefaults,
+  rules(r, c) {
+    const dense = c.int("first_k_dense_replace") ?? 0;
+    if (dense > 0) return deepseekBodyRules(r, c);
+    trunkRules(r, c);
+    normRules(r, c);
+    mlaRules(r, c);
+    routerRules(r, c);
+    stackedExpertRules(r, c, { fused: true });
+    const n_ff = c.needInt("moe_intermediate_size") * (c.int("n_shared_experts") ?? 1);
+    sharedExpertRules(r, c, "shared_experts", n_ff);
+  },
+  keys: deepseekKeys,
+};
