@@ -107,6 +107,11 @@ export class GgufFile implements Disposable {
     return this.#sources[t.shard].read(t.offset + start, length);
   }
 
+  /** Bytes of a file of the set, whatever is there. Not to be written to. */
+  readShard(shard: number, offset: number, length: number): Uint8Array {
+    return this.#sources[shard].read(offset, length);
+  }
+
   close(): void {
     for (const s of this.#sources) s.close();
   }

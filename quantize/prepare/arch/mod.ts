@@ -14,6 +14,7 @@ import { LLAMA } from "./llama.ts";
 import { MIMO2 } from "./mimo.ts";
 import { MINIMAX_M2 } from "./minimax.ts";
 import { MISTRAL3, MISTRAL4 } from "./mistral.ts";
+import { QWEN35, QWEN35MOE, QWEN3NEXT } from "./qwen_next.ts";
 import { QWEN2, QWEN2MOE, QWEN3, QWEN3MOE } from "./qwen.ts";
 
 export const FAMILIES: readonly Family[] = [
@@ -22,6 +23,9 @@ export const FAMILIES: readonly Family[] = [
   QWEN2MOE,
   QWEN3,
   QWEN3MOE,
+  QWEN3NEXT,
+  QWEN35,
+  QWEN35MOE,
   MISTRAL3,
   MISTRAL4,
   GEMMA3,

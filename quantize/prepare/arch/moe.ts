@@ -88,8 +88,8 @@ export function sharedGateRule(r: Rules, c: Config): void {
   });
 }
 
-/** What a draft block has besides a block's own tensors. */
-export function draftRules(r: Rules): void {
+/** What a draft block has besides a block's own tensors. `norm` is what the family does to its norms. */
+export function draftRules(r: Rules, norm: (v: View) => View = (v) => v): void {
   const at = "model.layers.{il}";
   const optional = true;
   for (
@@ -101,7 +101,7 @@ export function draftRules(r: Rules): void {
       ["shared_head.norm", "shared_head_norm"],
       ["shared_head.head", "shared_head_head"],
     ]
-  ) r.weight(`${at}.${from}`, `blk.{il}.nextn.${to}`, { optional });
+  ) r.weight(`${at}.${from}`, `blk.{il}.nextn.${to}`, to.endsWith("norm") ? { optional, map: norm } : { optional });
 }
 
 /** Block of a checkpoint name such as `model.layers.3.mlp...`, or -1. */
