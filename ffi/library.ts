@@ -15,12 +15,12 @@ export type LibraryName = "cpu" | "cuda";
 
 const EXTENSION = Deno.build.os === "darwin" ? "dylib" : Deno.build.os === "windows" ? "dll" : "so";
 
-/** Folders that may hold the libraries, in order: BLOOMERY_LIB_DIR, beside the executable's unpacked bundle, the build folder. */
+/** Folders that may hold the libraries, in order: BLOOMERY_LIB_DIR, the build folder, beside the bundle. */
 function folders(): string[] {
   const env = Deno.env.get("BLOOMERY_LIB_DIR");
   if (env) return [env];
   const here = import.meta.dirname;
-  return here === undefined ? [] : [`${here}/../build`, `${here}/../lib`];
+  return here === undefined ? [] : [`${here}/../build`, here];
 }
 
 /** Path of a built library, or undefined. */
