@@ -33,6 +33,4 @@ export interface Family {
   readonly extra?: (c: Config) => Output[];
   /** A type that the tensor has whatever was asked for: a ggml name, or undefined. */
   readonly forceType?: (name: string, outtype: string) => string | undefined;
-  /** How the vocabulary is written where it differs. */
-  readonly vocabulary?: "llama" | "glm" | "sentencepiece";
 }

@@ -6,7 +6,12 @@
 import { type GgufValue, ggufValue, type Metadata } from "../../core/gguf/metadata.ts";
 import { frontMatter, type Yaml } from "./front_matter.ts";
 import { nameParts, titleOf } from "./model_name.ts";
-import type { CheckpointFiles } from "./special_tokens.ts";
+
+/** Files of the checkpoint's folder; undefined for one that is not there. */
+export interface CardFiles {
+  json(name: string): unknown;
+  text(name: string): string | undefined;
+}
 
 type Json = Record<string, unknown>;
 type Entry = Record<string, string>;
@@ -113,7 +118,7 @@ export interface GeneralOptions {
 }
 
 /** Writes `general.*` from the sampling defaults to the languages; architecture and type are written before. */
-export function writeGeneral(metadata: Metadata, files: CheckpointFiles, options: GeneralOptions): void {
+export function writeGeneral(metadata: Metadata, files: CardFiles, options: GeneralOptions): void {
   const card = frontMatter(files.text("README.md") ?? "");
   const config = (files.json("config.json") ?? {}) as Json;
   let generation: Json = {};

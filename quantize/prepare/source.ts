@@ -242,10 +242,8 @@ class Preparation {
     commonKeys(keys, c, n_block, FILE_TYPES[this.#mainType]);
     this.#family.keys?.(keys, c, n_block);
     metadata.set("general.quantization_version", ggufValue.u32(2));
-    writeVocabulary(metadata, checkpoint, c, this.#family);
-    if (options.chatTemplate !== undefined) {
-      metadata.set("tokenizer.chat_template", ggufValue.str(options.chatTemplate));
-    }
+    const known = this.#family.classes.find((name) => name === c.architecture) ?? this.#family.classes[0];
+    this.#warnings.push(...writeVocabulary(metadata, checkpoint, known, options.chatTemplate));
     return metadata;
   }
 }

@@ -2,68 +2,49 @@
  * The vocabulary keys of a checkpoint.
  * @module
  */
-import { ModelError } from "../../core/errors.ts";
 import { ggufValue, type Metadata } from "../../core/gguf/metadata.ts";
-import type { Config } from "./config.ts";
-import type { Family } from "./family.ts";
-import { type CheckpointFiles, SpecialTokens } from "./special_tokens.ts";
+import type { Checkpoint } from "../../core/safetensors/read.ts";
+import { vocabularyFromCheckpoint } from "../../core/tokenizer/mod.ts";
 
-type Json = Record<string, any>;
-const NORMAL = 1, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5;
-
-function looksSpecial(text: string): boolean {
-  return ["<pad>", "<mask>", "<2mass>", "[@BOS@]"].includes(text) || /^<\|.*\|>$|^<｜.*｜>$|^<unused.*>$/su.test(text);
+/** A file of the folder, or undefined. */
+function fileBytes(path: string): Uint8Array | undefined {
+  try {
+    return Deno.readFileSync(path);
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return undefined;
+    throw error;
+  }
 }
 
-/** Pre-tokenizers by the expression that splits the text. */
-const PRE: Readonly<Record<string, string>> = {
-  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+":
-    "qwen2",
-};
+function fileNames(path: string): string[] {
+  try {
+    return [...Deno.readDirSync(path)].filter((e) => e.isFile).map((e) => e.name).sort();
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return [];
+    throw error;
+  }
+}
 
-/** Writes `tokenizer.*`. */
-export function writeVocabulary(metadata: Metadata, files: CheckpointFiles, c: Config, family: Family): void {
-  if (family.vocabulary === "llama") {
-    const config = files.json("tokenizer_config.json") as Json | undefined;
-    if (typeof config?.["add_prefix_space"] === "boolean") {
-      metadata.set("tokenizer.ggml.add_space_prefix", ggufValue.bool(config["add_prefix_space"]));
-    }
-  }
-  const tokenizer = files.json("tokenizer.json") as Json | undefined;
-  if (tokenizer?.["model"]?.["type"] !== "BPE") {
-    throw new ModelError("model.tokenizer", `Cannot use the tokenizer of ${c.file}: tokenizer.json is not of type BPE`);
-  }
-  const added = new Map<number, Json>((tokenizer["added_tokens"] as Json[]).map((t) => [t["id"], t]));
-  const byId = new Map<number, string>(
-    Object.entries(tokenizer["model"]["vocab"] as Record<string, number>).map(([t, id]) => [id, t]),
-  );
-  const n_vocab = c.int("vocab_size") ?? byId.size + added.size;
-  const tokens: string[] = [];
-  const types: number[] = [];
-  for (let id = 0; id < n_vocab; id++) {
-    const a = added.get(id);
-    const t = a ? a["content"] as string : byId.get(id);
-    tokens.push(t ?? `[PAD${id}]`);
-    types.push(
-      t === undefined ? UNUSED : !a ? NORMAL : a["special"] || looksSpecial(t) ? CONTROL : USER_DEFINED,
-    );
-  }
-  const pre = PRE[tokenizer["pre_tokenizer"]?.["pretokenizers"]?.[0]?.["pattern"]?.["Regex"]];
-  const merges = (tokenizer["model"]["merges"] as (string | string[])[]).map((m) =>
-    typeof m === "string" ? m : m.map((part) => part.replaceAll(" ", "\u0120")).join(" ")
-  );
-  metadata.set("tokenizer.ggml.model", ggufValue.str("gpt2"))
-    .set("tokenizer.ggml.pre", ggufValue.str(pre))
-    .set("tokenizer.ggml.tokens", ggufValue.strs(tokens))
-    .set("tokenizer.ggml.token_type", ggufValue.i32s(types))
-    .set("tokenizer.ggml.merges", ggufValue.strs(merges));
-  const special = new SpecialTokens(files);
-  if (family.vocabulary === "glm") {
-    const id = (text: string) => [...added.values()].find((t) => t["content"] === text)?.["id"];
-    special.set("bos", id("[gMASK]"));
-    special.set("eot", id("<|user|>"));
-    special.set("unk", id("<|endoftext|>"));
-    special.set("eom", id("<|observation|>"));
-  }
-  special.write(metadata);
+/**
+ * Writes `tokenizer.*`.
+ *
+ * @param architecture Class name whose habits the vocabulary follows.
+ * @param chatTemplate Takes the place of the checkpoint's template.
+ * @returns what is suspect, in sentences.
+ */
+export function writeVocabulary(
+  metadata: Metadata,
+  checkpoint: Checkpoint,
+  architecture: string,
+  chatTemplate: string | undefined,
+): readonly string[] {
+  const { dir } = checkpoint;
+  const vocabulary = vocabularyFromCheckpoint({
+    json: (name) => checkpoint.json(name),
+    bytes: (name) => fileBytes(dir + name),
+    list: (folder) => fileNames(dir + folder),
+  }, { architecture });
+  for (const [key, value] of vocabulary.entries) metadata.set(key, value);
+  if (chatTemplate !== undefined) metadata.set("tokenizer.chat_template", ggufValue.str(chatTemplate));
+  return vocabulary.warnings;
 }

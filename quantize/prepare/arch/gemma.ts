@@ -11,7 +11,6 @@ export const plusOne = (v: View): View => mapF32(v, (x) => Math.fround(x + 1));
 export const GEMMA3: Family = {
   classes: ["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"],
   arch: "gemma3",
-  vocabulary: "sentencepiece",
   defaults: () => ({
     max_position_embeddings: 131072,
     num_attention_heads: 8,

@@ -15,7 +15,6 @@ import { headNormRules } from "./qwen.ts";
 export const GLM4MOE: Family = {
   classes: ["Glm4MoeForCausalLM", "Glm4vMoeForConditionalGeneration"],
   arch: "glm4moe",
-  vocabulary: "glm",
   draftBlocks: draftCount,
   rename: withDrafts,
   rules(r, c) {
@@ -49,7 +48,6 @@ export const GLM4MOE: Family = {
 export const GLM4MOE_LITE: Family = {
   ...DEEPSEEK2,
   classes: ["Glm4MoeLiteForCausalLM"],
-  vocabulary: "glm",
   draftBlocks: draftCount,
   rename: withDrafts,
   rules(r, c) {
@@ -70,7 +68,6 @@ const hasIndexer = (c: Config) => {
 export const GLM_DSA: Family = {
   classes: ["GlmMoeDsaForCausalLM"],
   arch: "glm-dsa",
-  vocabulary: "glm",
   defaults: deepseekDefaults,
   draftBlocks: draftCount,
   rename: withDrafts,
@@ -94,7 +91,6 @@ export const GLM_DSA: Family = {
 export const GLM5_NEXT: Family = {
   classes: ["Glm5NextForConditionalGeneration"],
   arch: "glm5-next",
-  vocabulary: "glm",
   draftBlocks: draftCount,
   rename: withDrafts,
   rules(r, c) {

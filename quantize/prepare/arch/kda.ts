@@ -3,11 +3,12 @@
  * @module
  */
 import type { Config } from "../config.ts";
+import { expF32 } from "./exp_f32.ts";
 import type { Rules } from "../rules.ts";
 import { mapF32, reshape, sizeOf, sliceColumns, type View } from "../view.ts";
 
 /** The decay rate as files have it. */
-export const negativeExp = (v: View): View => mapF32(v, (x) => -Math.exp(x));
+export const negativeExp = (v: View): View => mapF32(v, (x) => -expF32(x));
 
 /**
  * @param blocks Blocks with linear attention; the others' q and o projections are the caller's.

@@ -96,7 +96,6 @@ export const LLAMA: Family = {
     "MixtralForCausalLM",
   ],
   arch: "llama",
-  vocabulary: "llama",
   // Mixtral's class leaves head_dim open; the others compute it.
   defaults: (c) => ({
     ...(c.raw("model_type") === "mixtral" ? {} : { head_dim: c.n_embd / c.n_head }),

@@ -26,7 +26,6 @@ export function qwenExpertRules(r: Rules, c: Config): void {
 export const QWEN2: Family = {
   classes: ["Qwen2ForCausalLM"],
   arch: "qwen2",
-  vocabulary: "sentencepiece",
   defaults: () => ({ num_key_value_heads: 32 }),
   rules(r, c) {
     trunkRules(r, c);
@@ -56,7 +55,6 @@ export const QWEN2MOE: Family = {
 export const QWEN3: Family = {
   classes: ["Qwen3ForCausalLM"],
   arch: "qwen3",
-  vocabulary: "sentencepiece",
   defaults: () => ({ head_dim: 128, num_key_value_heads: 32 }),
   rules(r, c) {
     QWEN2.rules(r, c);
