@@ -1,0 +1,35 @@
+/**
+ * What split, merge and splice have in common: flags, progress, the closing report.
+ * @module
+ */
+import type { ReshardOptions, ReshardResult } from "../quantize/reshard.ts";
+import { COMMON, EXIT, type Flag, type Invocation } from "./command.ts";
+import { formatAmount } from "./progress.ts";
+
+export const RESHARD_FLAGS: readonly Flag[] = [
+  { name: "overwrite", type: "bool", help: "replace files that are there already" },
+  COMMON.json,
+  COMMON.quiet,
+];
+
+/** Runs the work under a bar and reports what was made. */
+export async function reshard<R extends ReshardResult>(
+  name: string,
+  { flags, io }: Invocation,
+  work: (options: ReshardOptions) => Promise<R>,
+): Promise<number> {
+  let bar: ReturnType<typeof io.bar> | undefined;
+  const result = await work({
+    overwrite: flags.bool("overwrite"),
+    signal: io.signal,
+    onProgress: (done, total) => (bar ??= io.bar(name, total, "B")).update(done),
+  }).finally(() => bar?.stop());
+  const { paths, tensors, bytes, ...more } = result;
+  if (flags.bool("json")) {
+    io.json({ schema: `bloomery.${name}.v1`, paths, n_tensors: tensors, bytes, ...more });
+  } else {
+    const where = paths.length === 1 ? paths[0] : `${paths.length} files, ${paths[0]} and so on`;
+    io.note(`wrote ${where}: ${tensors} tensors, ${formatAmount(bytes, "B")}`);
+  }
+  return EXIT.done;
+}
