@@ -8,10 +8,10 @@ import type { ChatRequestMessage, Conversation } from "./schemas.ts";
 
 /**
  * Renders the conversation with the model's own template.
- * @returns The prompt's text, and the end of it that belongs to the answer (`<think>` and the like).
+ * @returns The prompt's text, and whether its end opens a reasoning block.
  * @throws ApiError 400 naming the message at fault; TextError with the template's own words, a 400 too.
  */
-export function renderChat(app: App, request: Conversation): { prompt: string; generationPrompt: string } {
+export function renderChat(app: App, request: Conversation): { prompt: string; inReasoning: boolean } {
   const last = request.messages.at(-1)!;
   const continueFinal = request.continue_final_message ?? false;
   if (continueFinal && last.role !== "assistant") {

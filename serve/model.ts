@@ -3,6 +3,7 @@
  * so that the server runs on any engine that keeps these promises, a test's included.
  * @module
  */
+import type { SamplingParams } from "../core/sampling/mod.ts";
 import type { Tokenizer as CoreTokenizer } from "../core/tokenizer/types.ts";
 
 /** One conversation's tokens in the cache. Owned by whoever created it. */
@@ -94,8 +95,8 @@ export interface ParserInput {
   /** The tools of the request; none: nothing is read as a call. */
   tools?: unknown[];
   parallelToolCalls: boolean;
-  /** The rendered prompt's end that belongs to the answer, as `render` gave it. */
-  generationPrompt: string;
+  /** The prompt's end opened a reasoning block, as `render` said. */
+  inReasoning: boolean;
 }
 
 export type ReasoningFormat = "none" | "auto" | "deepseek" | "deepseek-legacy";
@@ -120,7 +121,7 @@ export interface ChatFormat {
   /** The template's source. */
   readonly source: string;
   /** @throws TextError `text.template_refused` with the template's own words. */
-  render(input: ChatInput): { prompt: string; generationPrompt: string };
+  render(input: ChatInput): { prompt: string; inReasoning: boolean };
   createParser(input: ParserInput): OutputParser;
   /** Control tokens whose text the parser needs. */
   readonly preservedTokens: ReadonlySet<number>;
@@ -151,4 +152,6 @@ export interface ServedModel {
   readonly engine: Engine;
   readonly tokenizer: Tokenizer;
   readonly chat: ChatFormat;
+  /** What the model recommends; requests override it. */
+  readonly sampling: Partial<SamplingParams>;
 }

@@ -33,14 +33,20 @@ function encode(pieces: Piece[], tokenizer: Tokenizer, param: string): Int32Arra
   pieces.forEach((piece, i) => {
     if (typeof piece === "string") {
       for (const id of tokenizer.encode(piece, { addSpecial: i === 0, parseSpecial: true })) ids.push(id);
-    } else if (piece < tokenizer.n_vocab) {
-      ids.push(piece);
     } else {
-      throw badRequest(`${param}: token ${piece} is outside the vocabulary of ${tokenizer.n_vocab}`, param);
+      ids.push(piece);
     }
   });
+  checkIds(ids, tokenizer, param);
   if (ids.length === 0) {
     throw badRequest(`${param}: expected at least one token, found none (this vocabulary adds no start token)`, param);
   }
   return Int32Array.from(ids);
+}
+
+/** @throws ApiError 400 for an id outside the vocabulary. */
+export function checkIds(ids: readonly number[], tokenizer: Tokenizer, param: string): void {
+  const wrong = ids.find((id) => id >= tokenizer.n_vocab);
+  if (wrong === undefined) return;
+  throw badRequest(`${param}: token ${wrong} is outside the vocabulary of ${tokenizer.n_vocab}`, param);
 }

@@ -17,15 +17,15 @@ export function chatCompletions(app: App, { body, signal }: ClientRequest): Prom
   const request = parseBody(chatSchema, body);
   refuse(request);
   const { chat, tokenizer } = app.model;
-  const { prompt: text, generationPrompt } = renderChat(app, request);
+  const { prompt: text, inReasoning } = renderChat(app, request);
   const prompt = tokenizer.encode(text, { addSpecial: true, parseSpecial: true });
-  const sampler = createSampler(request, tokenizer);
+  const sampler = createSampler(app.model, request);
   const parser = chat.createParser({
     reasoningFormat: request.reasoning_format ?? app.settings.reasoningFormat,
     stream: request.stream ?? false,
     ...(request.tools?.length && request.tool_choice !== "none" ? { tools: request.tools } : {}),
     parallelToolCalls: request.parallel_tool_calls ?? true,
-    generationPrompt,
+    inReasoning,
   });
   const leave = new AbortController();
   const generation = app.start({

@@ -64,7 +64,7 @@ function startAll(
   const plans = promptsOf(request.prompt, tokenizer).map((prompt, index) => ({
     prompt,
     maxTokens: app.room(prompt, request),
-    sampler: createSampler(request, tokenizer, index),
+    sampler: createSampler(app.model, request, index),
     stops: [...request.stop ?? []],
     n_probs,
     promptLogprobs: echo && n_probs !== undefined,

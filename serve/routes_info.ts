@@ -42,7 +42,7 @@ export function props(app: App): Response {
   return json({
     default_generation_settings: {
       n_ctx: scheduler.n_ctx,
-      params: { ...describeSampling({} as never), n_predict: -1, reasoning_format: app.settings.reasoningFormat },
+      params: { ...describeSampling(model, {}), n_predict: -1, reasoning_format: app.settings.reasoningFormat },
     },
     total_slots: scheduler.slots.length,
     model_alias: model.id,

@@ -7,7 +7,7 @@ import { renderChat } from "./conversation.ts";
 import { unsupported } from "./errors.ts";
 import type { Generation, GenerationEnd } from "./generation.ts";
 import { logprobEntry, type TokenRecord } from "./logprobs.ts";
-import { promptsOf } from "./prompts.ts";
+import { checkIds, promptsOf } from "./prompts.ts";
 import { createSampler, describeSampling } from "./sampling.ts";
 import {
   type CompletionRequest,
@@ -49,7 +49,7 @@ function startAll(
   const plans = promptsOf(request.prompt, tokenizer).map((prompt, index) => ({
     prompt,
     maxTokens: app.room(prompt, request),
-    sampler: createSampler(request, tokenizer, index),
+    sampler: createSampler(app.model, request, index),
     stops: request.stop ?? [],
     n_probs: request.n_probs ? Math.min(request.n_probs, tokenizer.n_vocab) : undefined,
     cachePrompt: request.cache_prompt,
@@ -73,7 +73,7 @@ function summary(app: App, request: CompletionRequest, generation: Generation, e
     tokens_predicted: end.n_generated,
     tokens_evaluated: generation.prompt.length,
     generation_settings: {
-      ...describeSampling(request),
+      ...describeSampling(app.model, request),
       seed: generation.seed,
       n_predict: generation.maxTokens,
       max_tokens: generation.maxTokens,
@@ -185,7 +185,9 @@ export function tokenize(app: App, { body }: ClientRequest): Response {
 /** The text of ids; bytes that are no text become U+FFFD. */
 export function detokenize(app: App, { body }: ClientRequest): Response {
   const request = parseBody(detokenizeSchema, body);
-  return json({ content: app.model.tokenizer.decode(request.tokens, { special: true }) });
+  const { tokenizer } = app.model;
+  checkIds(request.tokens, tokenizer, "tokens");
+  return json({ content: tokenizer.decode(request.tokens, { special: true }) });
 }
 
 /** The prompt that a conversation becomes. */

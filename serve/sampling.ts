@@ -4,7 +4,7 @@
  */
 import { defaultSampling, Sampler, type SamplerName, samplerNames, type SamplingParams } from "../core/sampling/mod.ts";
 import { badRequest, unsupported } from "./errors.ts";
-import type { Tokenizer } from "./model.ts";
+import type { ServedModel, Tokenizer } from "./model.ts";
 import type { SamplingRequest } from "./schemas.ts";
 
 /** Numbers that pass through under their own name. */
@@ -53,12 +53,17 @@ const DRY_BREAKERS = ["\n", ":", '"', "*"];
  * @param index Number of the answer within its request: several answers with one seed differ.
  * @throws ApiError 400 naming the field.
  */
-export function createSampler(request: SamplingRequest, tokenizer: Tokenizer, index = 0): Sampler {
+export function createSampler(model: ServedModel, request: SamplingRequest, index = 0): Sampler {
+  const { tokenizer } = model;
   if (request.grammar) throw unsupported("grammar", "this server does not constrain answers by a grammar");
   if (request.json_schema !== undefined) {
     throw unsupported("json_schema", "this server does not constrain answers by a schema");
   }
-  const params: Partial<SamplingParams> = { ...samplingOf(request), logit_bias: biases(request, tokenizer) };
+  const params: Partial<SamplingParams> = {
+    ...model.sampling,
+    ...samplingOf(request),
+    logit_bias: biases(request, tokenizer),
+  };
   if (params.seed !== undefined && params.seed >= 0) params.seed = (params.seed + index) % 2 ** 32;
   if ((params.dry_multiplier ?? 0) > 0) {
     params.dry_breakers = breakers(request.dry_sequence_breakers ?? DRY_BREAKERS, tokenizer);
@@ -66,8 +71,8 @@ export function createSampler(request: SamplingRequest, tokenizer: Tokenizer, in
   return new Sampler(params, tokenizer.n_vocab);
 }
 
-/** The settings that need no vocabulary, as /props and answers show them. */
-export function samplingOf(request: SamplingRequest): Partial<SamplingParams> {
+/** The settings that need no vocabulary. */
+function samplingOf(request: Partial<SamplingRequest>): Partial<SamplingParams> {
   const params: Partial<SamplingParams> = {};
   for (const name of PLAIN) if (request[name] !== undefined) params[name] = request[name];
   if (request.mirostat !== undefined) params.mirostat = request.mirostat as 0 | 1 | 2;
@@ -78,8 +83,12 @@ export function samplingOf(request: SamplingRequest): Partial<SamplingParams> {
 }
 
 /** llama-server's view of the settings in use. */
-export function describeSampling(request: SamplingRequest): Record<string, unknown> {
-  const { logit_bias: _, dry_breakers: __, ...plain } = { ...defaultSampling, ...samplingOf(request) };
+export function describeSampling(model: ServedModel, request: Partial<SamplingRequest>): Record<string, unknown> {
+  const { logit_bias: _, dry_breakers: __, ...plain } = {
+    ...defaultSampling,
+    ...model.sampling,
+    ...samplingOf(request),
+  };
   return { ...plain, dry_sequence_breakers: request.dry_sequence_breakers ?? DRY_BREAKERS };
 }
 

@@ -95,7 +95,11 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     throw error;
   }
   const { port } = server.addr;
-  server.finished.then(() => scheduler.stop()).then(setDrained);
+  let over = false;
+  server.finished.then(() => scheduler.stop()).then(() => {
+    over = true;
+    setDrained();
+  });
   return {
     url: `http://${host.includes(":") ? `[${host}]` : host}:${port}`,
     port,
@@ -107,9 +111,10 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       await drained;
     },
     async stop() {
+      const closing = life.draining;
       life.draining = true;
       await scheduler.stop(); // running requests get their error, then the connections go
-      abort.abort();
+      if (!closing && !over) abort.abort();
       await drained;
     },
   };

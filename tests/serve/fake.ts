@@ -1,5 +1,5 @@
 /**
- * A model small enough to reason about: bytes are tokens, and the answer is known. Text between `<<<` and `>>>` in the
+ * A model small enough to reason about: bytes are tokens, and the answer is known. Text between `[[[` and `]]]` in the
  * prompt is what the model says next, `\xNN` standing for a byte; without such text it babbles, each letter decided by
  * the ones before. Its engine keeps the promises of the real one and checks that the scheduler keeps its own.
  * @module
@@ -61,7 +61,7 @@ export function fakeTokenizer(): Tokenizer {
 /** The tokens the model says after `tokens`: [best, strength]. */
 function next(tokens: readonly number[], tokenizer: Tokenizer): number | undefined {
   const text = latin1(tokens.flatMap((id) => Array.from(tokenizer.pieceBytes(id, true))));
-  const open = text.lastIndexOf("<<<"), close = text.indexOf(">>>", open);
+  const open = text.lastIndexOf("[[["), close = text.indexOf("]]]", open);
   if (open < 0 || close < 0) return undefined;
   const script = text.slice(open + 3, close).replace(
     /\\x([0-9a-f]{2})/gi,
@@ -250,6 +250,7 @@ export function fakeModel(options: FakeOptions = {}): ServedModel & { engine: Fa
     meta: { architecture: "fake", n_ctx_train: 512, n_embd: 1, n_params: 1, size: 1, vocab_type: "fake" },
     engine: new FakeEngine(tokenizer, options),
     tokenizer,
-    chat: chatFormat(TEMPLATE, { bosToken: "<s>", eosToken: "<|im_end|>" }),
+    chat: chatFormat(TEMPLATE, { bosToken: "<s>", eosToken: "<|im_end|>" }, tokenizer),
+    sampling: {},
   };
 }
