@@ -5,7 +5,11 @@
 import type { Command } from "./command.ts";
 import { bench } from "./bench.ts";
 import { evaluate } from "./eval.ts";
+import { inspect } from "./inspect.ts";
+import { merge } from "./merge.ts";
 import { run } from "./run.ts";
 import { score } from "./score.ts";
+import { splice } from "./splice.ts";
+import { split } from "./split.ts";
 
-export const commands: readonly Command[] = [run, score, evaluate, bench];
+export const commands: readonly Command[] = [run, score, evaluate, bench, inspect, split, merge, splice];
