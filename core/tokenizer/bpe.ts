@@ -44,7 +44,9 @@ export class BytePairEncoder implements FragmentEncoder {
 
   /** Appends the ids of a text without special tokens. */
   encode(text: string, out: IdBuffer): void {
-    const prepared = new Prepared(this.pre.isRaw ? text.replaceAll(" ", "\u2581") : text);
+    if (this.pre.isRaw) text = text.replaceAll(" ", "\u2581");
+    if (this.pre.prefixesLines) text = text.replace(/[^\n]+/g, (line) => line[0] === "\u2581" ? line : "\u2581" + line);
+    const prepared = new Prepared(text);
     const ends = split(prepared, this.pre.steps);
     let start = 0;
     for (let i = 0; i < ends.length; i++) {

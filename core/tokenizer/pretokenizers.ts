@@ -36,6 +36,8 @@ export interface PreTokenizer {
   readonly isRaw: boolean;
   /** A word of line feeds only that is a token is that token. */
   readonly wholeNewlines: boolean;
+  /** Each line gets a leading U+2581 where it has none. */
+  readonly prefixesLines: boolean;
 }
 
 const CONTRACTION = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])";
@@ -166,6 +168,7 @@ const SETS: Record<string, readonly (() => Step)[]> = {
     gpt2,
   ],
   GEMMA4: [lines],
+  MMBERT: [cover("\\n+|\\u2581[^\\u2581\\n]*|[^\\u2581\\n]+")],
 };
 
 /** Flags after a set's name: IM ignore_merges, CS clean_spaces, BOS, BOS!, nobos, ESC (see `PreTokenizer`). */
@@ -213,6 +216,7 @@ const NAMES: readonly (readonly [names: string, set: string, flags: string])[] =
   ["gemma4 granite-embed-multi-311m", "GEMMA4", "CS ESC BOS!"],
   ["sarvam-moe", "GEMMA4", "ESC"],
   ["k2-horizon", "K2_HORIZON", ""],
+  ["mmbert", "MMBERT", "CS ESC"],
 ];
 
 const made = new Map<string, PreTokenizer>();
@@ -238,6 +242,7 @@ export function preTokenizer(name: string): PreTokenizer | undefined {
     noBosId: flags.includes("nobos"),
     isRaw: flags.includes("ESC"),
     wholeNewlines: row[1] === "GEMMA4",
+    prefixesLines: row[1] === "MMBERT",
   };
   made.set(name, pre);
   return pre;

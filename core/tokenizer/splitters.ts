@@ -9,7 +9,10 @@ import { collapsedUnits, UNIT } from "./unicode.ts";
 const isDigitUnit = (unit: number) => (unit >= 0x30 && unit <= 0x39) || unit === UNIT.N;
 const isSpaceUnit = (unit: number) => (unit >= 0x09 && unit <= 0x0d) || unit === 0x20;
 
-/** Runs of numbers become groups of three counted from the right; what lies between stays whole. */
+/**
+ * Runs of numbers become groups of three counted from the right. What lies before a run stays in one piece with its
+ * first group: a later step sees the two together.
+ */
 export const groupDigitsFromRight: Step = (prepared, start, end, ends) => {
   const units = prepared.collapsedBytes;
   let last = start;
@@ -18,7 +21,6 @@ export const groupDigitsFromRight: Step = (prepared, start, end, ends) => {
       i++;
       continue;
     }
-    if (i > last) ends.push(i);
     let stop = i;
     while (stop < end && isDigitUnit(units[stop])) stop++;
     for (let cut = i + ((stop - i) % 3 || 3); cut <= stop; cut += 3) ends.push(cut);

@@ -21,6 +21,7 @@ import {
   type Tokenizer,
   type TokenStream,
 } from "./types.ts";
+import { UnigramEncoder } from "./unigram.ts";
 import { Vocab } from "./vocab.ts";
 import { WpmEncoder } from "./wpm.ts";
 
@@ -34,7 +35,7 @@ interface Traits {
   form: PieceForm;
 }
 
-const MODELS = ["gpt2", "gemma4", "llama", "bert"] as const;
+const MODELS = ["gpt2", "gemma4", "llama", "bert", "t5"] as const;
 type Model = typeof MODELS[number];
 
 function traitsOf(model: Model, pre: PreTokenizer | undefined): Traits {
@@ -65,6 +66,15 @@ function traitsOf(model: Model, pre: PreTokenizer | undefined): Traits {
         addEos: false,
         addSpacePrefix: false,
         cleanSpaces: true,
+        form: "spaced",
+      };
+    case "t5":
+      return {
+        ids: { eos: 1, unk: 2, pad: 0 },
+        addBos: false,
+        addEos: true,
+        addSpacePrefix: false,
+        cleanSpaces: false,
         form: "spaced",
       };
   }
@@ -170,6 +180,12 @@ class GgufTokenizer implements Tokenizer {
         const stripAccents = metadata.bool("tokenizer.ggml.normalizer.strip_accents", lowercase);
         return new WpmEncoder(vocab.table, { lowercase, stripAccents, unk: this.unk });
       }
+      case "t5":
+        return new UnigramEncoder(vocab, metadata, {
+          addSpacePrefix: this.addSpacePrefix,
+          removeExtraSpaces: metadata.bool("tokenizer.ggml.remove_extra_whitespaces", false),
+          unk: this.unk ?? 0,
+        });
     }
   }
 
