@@ -1,0 +1,249 @@
+/**
+ * A model's way of chatting: what its template needs done to messages, the prompt, and the parser of its answers.
+ *
+ * What a template can take is found by rendering small probes, once and only when it matters; a probe that the
+ * template refuses is an answer, not a failure.
+ * @module
+ */
+import { createOutputParser, type OutputParser, type ReasoningFormat } from "./reasoning.ts";
+import { strftime } from "./jinja/methods.ts";
+import { ChatTemplate, type ChatTemplateOptions } from "./template.ts";
+import type { ChatMessage, ContentPart } from "./messages.ts";
+import { detectFamily, preservedMarkers } from "./tool_calls/detect.ts";
+
+export interface ChatRenderInput {
+  messages: readonly ChatMessage[];
+  tools?: readonly unknown[];
+  addGenerationPrompt: boolean;
+  /** Goes on with the last message, the assistant's, instead of opening a new one. */
+  continueFinal?: boolean;
+  kwargs?: Record<string, unknown>;
+}
+
+export interface ChatPrompt {
+  prompt: string;
+  /** The prompt's end that opens the answer, `<think>` and the like included. */
+  generationPrompt: string;
+}
+
+export interface ParserInput {
+  reasoningFormat: ReasoningFormat;
+  tools?: readonly unknown[];
+  parallelToolCalls?: boolean;
+  /** As `render` gave it. */
+  generationPrompt: string;
+  /** Whether the answer is sent as it comes. */
+  stream?: boolean;
+}
+
+/** Marks of the probes; no template contains them. */
+const MARK = "\u{f8ff}probe\u{f8ff}";
+/** Stands for the end of an assistant message that goes on. */
+const OPEN_END = "\u{f8ff}open end\u{f8ff}";
+
+interface Capabilities {
+  /** Content is taken as a list of parts only. */
+  partsOnly: boolean;
+  system: boolean;
+  /** Arguments of calls are taken as an object; as JSON text otherwise. */
+  objectArguments: boolean;
+}
+
+export class ChatFormat {
+  /** The template's text, as the model carries it. */
+  readonly source: string;
+  readonly #template: ChatTemplate;
+  readonly #now: () => Date;
+  #found: Capabilities | undefined;
+
+  /** @throws {TextError} `text.template_syntax` */
+  constructor(source: string, options: ChatTemplateOptions) {
+    this.source = source;
+    this.#template = new ChatTemplate(patched(source), options);
+    this.#now = options.now ?? (() => new Date());
+  }
+
+  /** Markers that the parser needs to see as text although the vocabulary has them as control tokens. */
+  get preservedMarkers(): readonly string[] {
+    return preservedMarkers(this.source);
+  }
+
+  /**
+   * Renders a conversation.
+   * @throws {TextError} `text.template_refused` with the template's own words, `text.template_failed`.
+   */
+  render(input: ChatRenderInput): ChatPrompt {
+    const kwargs = this.#kwargs(input.kwargs ?? {});
+    const tools = input.tools?.length ? input.tools.map(plainTool) : undefined;
+    const render = (messages: readonly ChatMessage[], addGenerationPrompt: boolean) =>
+      this.#template.render({
+        messages: this.#fit(messages),
+        ...(tools ? { tools } : {}),
+        addGenerationPrompt,
+        kwargs,
+      });
+    if (input.continueFinal) {
+      // The template closes every message; what it writes behind the last content is cut away.
+      const messages = [...input.messages];
+      const last = messages[messages.length - 1];
+      messages[messages.length - 1] = { ...last, content: `${textContent(last)}${OPEN_END}` };
+      const closed = render(messages, false);
+      return { prompt: closed.slice(0, closed.lastIndexOf(OPEN_END)), generationPrompt: "" };
+    }
+    if (!input.addGenerationPrompt) return { prompt: render(input.messages, false), generationPrompt: "" };
+    const prompt = render(input.messages, true), closed = render(input.messages, false);
+    let same = 0;
+    while (same < closed.length && closed[same] === prompt[same]) same++;
+    return { prompt, generationPrompt: prompt.slice(same) };
+  }
+
+  /** The parser for one answer. */
+  createParser(input: ParserInput): OutputParser {
+    return createOutputParser({
+      template: this.source,
+      reasoningFormat: input.reasoningFormat,
+      ...(input.tools ? { tools: input.tools } : {}),
+      parallelToolCalls: input.parallelToolCalls ?? true,
+      startsInReasoning: opensReasoning(this.source, input.generationPrompt),
+      streaming: input.stream ?? true,
+    });
+  }
+
+  /** Names that several templates use for one wish, and the variables that llama.cpp always sets. */
+  #kwargs(given: Record<string, unknown>): Record<string, unknown> {
+    const now = this.#now();
+    const kwargs: Record<string, unknown> = {
+      enable_thinking: true,
+      date_string: strftime(now, "%d %b %Y"),
+    };
+    const keep = given.preserve_reasoning;
+    if (typeof keep === "boolean") {
+      Object.assign(kwargs, {
+        preserve_thinking: keep,
+        clear_thinking: !keep,
+        truncate_history_thinking: !keep,
+        drop_thinking: !keep,
+      });
+    }
+    if (typeof given.reasoning_effort === "string") kwargs.reasoning_strength = given.reasoning_effort;
+    return { ...kwargs, ...given };
+  }
+
+  #can(): Capabilities {
+    if (this.#found) return this.#found;
+    const user: ChatMessage = { role: "user", content: "x" };
+    const shows = (messages: ChatMessage[], tools?: unknown[]) => this.#probe(messages, tools)?.includes(MARK) ?? false;
+    const text = shows([{ role: "user", content: MARK }]);
+    const parts = !text && shows([{ role: "user", content: [{ type: "text", text: MARK }] }]);
+    const fitted = (m: ChatMessage): ChatMessage => parts ? asParts(m) : m;
+    // Without a system role a template refuses the message, or leaves it out.
+    const system = shows([fitted({ role: "system", content: MARK }), fitted(user)]) ||
+      this.#probe([fitted(user)]) === undefined;
+    const call = (args: unknown): ChatMessage[] => [
+      fitted(user),
+      {
+        role: "assistant",
+        content: "",
+        tool_calls: [{ id: "123456789", type: "function", function: { name: "probe", arguments: args } }],
+      },
+      { role: "tool", content: "x", tool_call_id: "123456789", name: "probe" },
+    ];
+    const tools = [{ type: "function", function: { name: "probe", description: "", parameters: {} } }];
+    const asObject = this.#probe(call({ key: MARK }), tools);
+    const asText = this.#probe(call(JSON.stringify({ key: MARK })), tools);
+    const objectArguments = asObject !== undefined && asObject.includes(MARK) && !asObject.includes("'key'") ||
+      !(asText?.includes(MARK) ?? false);
+    return this.#found = { partsOnly: parts, system, objectArguments };
+  }
+
+  #probe(messages: ChatMessage[], tools?: unknown[]): string | undefined {
+    try {
+      return this.#template.render({ messages, ...(tools ? { tools } : {}), addGenerationPrompt: true });
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** Messages as this template takes them. */
+  #fit(given: readonly ChatMessage[]): ChatMessage[] {
+    let messages: ChatMessage[] = given.map((m) => ({ ...m }));
+    if (messages[0]?.role === "system" && !this.#can().system) messages = mergeSystem(messages);
+    if (this.source.includes("You have access to the following functions in JSONSchema format")) {
+      for (const m of messages) trimTexts(m);
+    }
+    for (const m of messages) {
+      if (m.role !== "assistant") continue;
+      if (this.source.includes("<|channel|>") && m.reasoning_content) {
+        m.thinking = m.reasoning_content;
+        if (m.tool_calls?.length) delete m.content; // gpt-oss takes one of the two beside a call
+      }
+      if (m.reasoning_content && this.source.includes("block['type'] == 'thinking'")) {
+        const rest: ContentPart[] = Array.isArray(m.content)
+          ? m.content
+          : m.content
+          ? [{ type: "text", text: m.content }]
+          : [];
+        m.content = [{ type: "thinking", thinking: m.reasoning_content }, ...rest];
+      }
+      if (m.tool_calls?.length) {
+        const asText = !this.#can().objectArguments;
+        m.tool_calls = m.tool_calls.map((c) => ({
+          ...c,
+          type: c.type ?? "function",
+          function: {
+            ...c.function,
+            arguments: asText && typeof c.function.arguments !== "string"
+              ? JSON.stringify(c.function.arguments)
+              : c.function.arguments,
+          },
+        }));
+      }
+    }
+    return this.#can().partsOnly ? messages.map(asParts) : messages;
+  }
+}
+
+/** Whether the text leaves a reasoning block of the template's family open. */
+export function opensReasoning(template: string, generationPrompt: string): boolean {
+  const family = detectFamily(template);
+  if (family === "harmony" || !family.reasoning) return false;
+  return generationPrompt.lastIndexOf(family.reasoning.start) > generationPrompt.lastIndexOf(family.reasoning.end);
+}
+
+/** Guards that refuse what agents legitimately send back are switched off, as llama.cpp does. */
+function patched(source: string): string {
+  return source
+    .replace(
+      /if "<\|channel\|>analysis<\|message\|>" in message\.(content|thinking) or "<\|channel\|>final<\|message\|>" in message\.\1/g,
+      "if false",
+    )
+    .replace(
+      /if \(message\['content'\] is none or [^%]*?and \(message\['tool_calls'\] is not defined or [^%]*?(?=\s*-?%\}\s*\{\{-?\s*raise_exception\('Assistant message must have)/,
+      "if false",
+    );
+}
+
+function plainTool(tool: unknown): unknown {
+  const f = (tool as { function?: Record<string, unknown> })?.function;
+  if (!f) return tool;
+  const { name, description, parameters } = f;
+  return { type: "function", function: { name, description: description ?? "", parameters: parameters ?? {} } };
+}
+
+function textContent(m: ChatMessage): string {
+  return Array.isArray(m.content) ? m.content.map((p) => p.text ?? "").join("\n") : m.content ?? "";
+}
+
+function asParts(m: ChatMessage): ChatMessage {
+  return typeof m.content === "string" ? { ...m, content: [{ type: "text", text: m.content }] } : m;
+}
+
+/** The first system message joins the next one; alone it is dropped. */
+function mergeSystem([system, next, ...rest]: ChatMessage[]): ChatMessage[] {
+  return next ? [{ ...next, content: `${textContent(system)}\n${textContent(next)}` }, ...rest] : [];
+}
+
+function trimTexts(m: ChatMessage): void {
+  if (typeof m.content === "string") m.content = m.content.trim();
+  if (typeof m.reasoning_content === "string") m.reasoning_content = m.reasoning_content.trim();
+}

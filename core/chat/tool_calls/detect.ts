@@ -1,0 +1,73 @@
+/**
+ * Which family a chat template belongs to, from markers in its text; the order of the questions matters.
+ * @module
+ */
+import type { Family } from "./call.ts";
+import { deepseek } from "./deepseek.ts";
+import { dsml } from "./dsml.ts";
+import { glm } from "./glm.ts";
+import { harmonyPreserved } from "./harmony.ts";
+import { hermes } from "./hermes.ts";
+import {
+  apertus,
+  apriel,
+  cohereMoe,
+  commandR7b,
+  commandRPlus,
+  firefunction,
+  functionary31,
+  granite33,
+  nemotronV2,
+} from "./json_list.ts";
+import { kimiK2 } from "./kimi.ts";
+import { llama3 } from "./llama3.ts";
+import { minimaxM1, minimaxM2 } from "./minimax.ts";
+import { mistral } from "./mistral.ts";
+import { qwenXml, seedOss } from "./qwen_xml.ts";
+
+const families: [family: Family | "harmony", ...markers: string[]][] = [
+  [mistral, "[SYSTEM_PROMPT]", "[TOOL_CALLS]"],
+  ["harmony", "<|channel|>", "<|message|>"],
+  [kimiK2, "<|tool_calls_section_begin|>", "<|tool_call_begin|>"],
+  [cohereMoe, "<|START_TEXT|>", "<|START_ACTION|>"],
+  [dsml("function_calls"), "dsml_token", "DSML", "function_calls"],
+  [dsml("tool_calls"), "dsml_token", "DSML", "tool_calls"],
+  [seedOss, "<seed:tool_call>"],
+  [seedOss, "seed:tool_call"],
+  [qwenXml, "<tool_call>", "<function=", "<parameter="],
+  [minimaxM2, "minimax:tool_call", "<invoke name="],
+  [glm, "<tool_call>", "<arg_key>"],
+  [deepseek, "<｜tool▁calls▁begin｜>"],
+  [mistral, "[TOOL_CALLS]"],
+  [commandR7b, "<|START_ACTION|>"],
+  [apertus, "<|tools_prefix|>"],
+  [nemotronV2, "<TOOLCALL>"],
+  [firefunction, "functools["],
+  [functionary31, "<function="],
+  [apriel, "<tool_calls>["],
+  [hermes, "<tool_call>"],
+  [minimaxM1, "<tool_calls>", "<think>"],
+  [apriel, "<tool_calls>"],
+  [commandRPlus, "Action:", "```json"],
+  [llama3, "<|start_header_id|>", '"parameters"'],
+  [llama3, "<|python_tag|>"],
+  [granite33, "<response>", "<think>"],
+];
+
+/** Reasoning in `<think>` tags and nothing else: what is assumed of a template that says nothing. */
+const plain: Family = {
+  name: "plain",
+  reasoning: { start: "<think>", end: "</think>" },
+  starts: [],
+  preserved: ["<think>", "</think>"],
+};
+
+export function detectFamily(template: string): Family | "harmony" {
+  return families.find(([, ...markers]) => markers.every((m) => template.includes(m)))?.[0] ?? plain;
+}
+
+/** Markers of the template's family that must reach the parser as text although they are control tokens. */
+export function preservedMarkers(template: string): readonly string[] {
+  const family = detectFamily(template);
+  return family === "harmony" ? harmonyPreserved : family.preserved;
+}

@@ -1,0 +1,53 @@
+/**
+ * gpt-oss (harmony): an answer is a series of messages, each with a header (recipient, channel, type) and a body.
+ * `analysis` is reasoning; `commentary` to `functions.NAME` is a call; `commentary` to nobody and `final` are content.
+ * @module
+ */
+import type { AnswerSetup, Sink } from "../reasoning.ts";
+import { argumentsText } from "./call.ts";
+import { before, literal, type Reading, type Source, space, until } from "./stream.ts";
+
+const MESSAGE = "<|message|>", CHANNEL = "<|channel|>", START = "<|start|>";
+const ENDS = ["<|end|>", "<|call|>", "<|return|>"];
+
+export const harmonyPreserved = [CHANNEL, "<|constrain|>", MESSAGE, START, "<|end|>"];
+
+/** Reads a whole answer, whose prompt ended in `<|start|>assistant`. */
+export function* harmony(s: Source, sink: Sink, setup: AnswerSetup): Reading<void> {
+  while (true) {
+    const from = s.pos;
+    yield* space(s);
+    if (s.pos >= s.text.length) return sink.content(s.since(from));
+    const opener = yield* literal(s, [CHANNEL, START, "to="]);
+    s.pos = from;
+    if (opener === undefined) {
+      // No header at all: a model that forgot the format still has something to say.
+      const marker = yield* until(s, [CHANNEL, START, ...ENDS], (text) => sink.content(text), false);
+      if (marker === undefined) return;
+      if (marker === CHANNEL || marker === START) s.pos -= marker.length;
+      continue;
+    }
+    const header = (yield* before(s, [MESSAGE]))?.text;
+    if (header === undefined) return sink.content(s.since(from), true);
+    const channel = /<\|channel\|>\s*(\w+)/.exec(header)?.[1];
+    const recipient = /\bto=([^\s<]+)/.exec(header)?.[1];
+    const tool = recipient?.startsWith("functions.") ? recipient.slice("functions.".length) : undefined;
+    if (tool !== undefined || (recipient !== undefined && recipient !== "assistant" && recipient !== "user")) {
+      const body = yield* before(s, ENDS);
+      const text = body?.text ?? s.text.slice(from + header.length + MESSAGE.length);
+      const args = argumentsText(text.trim());
+      if (tool !== undefined && args !== undefined && setup.tools?.has(tool)) {
+        sink.call({ name: tool, arguments: args });
+      } else sink.content(s.since(from), true);
+    } else if (channel === "analysis" && setup.keepReasoning) {
+      sink.content(header + MESSAGE);
+      const marker = yield* until(s, ENDS, (text) => sink.content(text), false);
+      if (marker !== undefined) sink.content(marker);
+    } else if (channel === "analysis") {
+      yield* until(s, ENDS, (text) => sink.reasoning(text), false);
+    } else {
+      yield* until(s, ENDS, (text) => sink.content(text), false);
+    }
+    s.forget();
+  }
+}

@@ -1,0 +1,43 @@
+/**
+ * Qwen3-Coder, Qwen 3.5, Nemotron 3, StepFun 3.5: `<tool_call>`, `<function=NAME>`, `<parameter=KEY>` with the value
+ * between newlines. Seed-OSS writes the same under tags of its own, without the newlines.
+ * @module
+ */
+import type { Family } from "./call.ts";
+import { literal, space } from "./stream.ts";
+import { taggedCall, taggedCalls, type TaggedFormat } from "./tagged.ts";
+
+const qwen: TaggedFormat = {
+  sectionEnd: "</tool_call>",
+  call: ["<function=", ">", "</function>"],
+  argument: ["<parameter=", ">", "</parameter>"],
+  padded: true,
+};
+
+export const qwenXml: Family = {
+  name: "qwen-xml",
+  reasoning: { start: "<think>", end: "</think>" },
+  callEndsReasoning: true,
+  // The first opening tag may be missing: models that do not think begin with the function at times.
+  starts: ["<tool_call>", "<function="],
+  *calls(s, marker, tools) {
+    if (marker === "<tool_call>") return yield* taggedCalls(s, qwen, tools);
+    const call = yield* taggedCall(s, qwen, tools);
+    if (!call) return undefined;
+    const end = s.pos;
+    yield* space(s);
+    if ((yield* literal(s, [qwen.sectionEnd])) === undefined) s.pos = end;
+    return [call];
+  },
+  preserved: ["<tool_call>", "</tool_call>", "<think>", "</think>"],
+};
+
+const seed: TaggedFormat = { ...qwen, sectionEnd: "</seed:tool_call>", padded: false };
+
+export const seedOss: Family = {
+  name: "seed-oss",
+  reasoning: { start: "<seed:think>", end: "</seed:think>" },
+  starts: ["<seed:tool_call>"],
+  calls: (s, _marker, tools) => taggedCalls(s, seed, tools),
+  preserved: ["<seed:tool_call>", "</seed:tool_call>", "<seed:think>", "</seed:think>"],
+};

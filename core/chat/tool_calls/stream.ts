@@ -1,0 +1,170 @@
+/**
+ * Reading a stream whose chunks may end anywhere, as straight-line code: a parser is a generator that yields whenever
+ * it needs more text, and what it says depends on the text alone, never on the chunks.
+ * @module
+ */
+
+/** A parser step: yields for more text. */
+export type Reading<T> = Generator<void, T, void>;
+
+/** The text so far and how far it is read. */
+export class Source {
+  text = "";
+  pos = 0;
+  /** Where the marker that `until` found begins, with the white space before it that was dropped. */
+  mark = 0;
+  ended = false;
+
+  /** Text from `from` to the position read. */
+  since(from: number): string {
+    return this.text.slice(from, this.pos);
+  }
+
+  /** Drops what is read, so that a long answer does not pile up. */
+  forget(): void {
+    this.text = this.text.slice(this.pos);
+    this.pos = this.mark = 0;
+  }
+}
+
+const white = (c: string): boolean => c === " " || c === "\n" || c === "\t" || c === "\r";
+
+/** Length of the longest end of `text` that is a proper beginning of a marker. */
+function partial(text: string, from: number, markers: readonly string[]): number {
+  const longest = Math.min(text.length - from, Math.max(0, ...markers.map((m) => m.length - 1)));
+  for (let n = longest; n > 0; n--) {
+    const end = text.slice(text.length - n);
+    if (markers.some((m) => m.length > n && m.startsWith(end))) return n;
+  }
+  return 0;
+}
+
+/** The earliest marker at or after `from`; the longest of those that begin there. */
+function earliest(text: string, from: number, markers: readonly string[]): { at: number; marker: string } | undefined {
+  let best: { at: number; marker: string } | undefined;
+  for (const marker of markers) {
+    const at = text.indexOf(marker, from);
+    if (at < 0) continue;
+    if (!best || at < best.at || (at === best.at && marker.length > best.marker.length)) best = { at, marker };
+  }
+  return best;
+}
+
+/**
+ * Reads text up to a marker, which is consumed and returned; undefined at the end of the stream.
+ * Markers must not be beginnings of one another.
+ *
+ * @param show Receives the text as soon as it is certain. White space before a marker is dropped when `trim` is set:
+ * it belongs to the markup.
+ */
+export function* until(
+  s: Source,
+  markers: readonly string[],
+  show: (text: string) => void,
+  trim: boolean,
+): Reading<string | undefined> {
+  while (true) {
+    const found = earliest(s.text, s.pos, markers);
+    if (found) {
+      let end = found.at;
+      while (trim && end > s.pos && white(s.text[end - 1])) end--;
+      if (end > s.pos) show(s.text.slice(s.pos, end));
+      s.mark = end;
+      s.pos = found.at + found.marker.length;
+      return found.marker;
+    }
+    let end = s.text.length - (s.ended ? 0 : partial(s.text, s.pos, markers));
+    while (trim && !s.ended && end > s.pos && white(s.text[end - 1])) end--;
+    if (end > s.pos) {
+      show(s.text.slice(s.pos, end));
+      s.pos = end;
+    }
+    if (s.ended) return undefined;
+    s.forget(); // nobody looks back past text that was shown
+    yield;
+  }
+}
+
+/** Reads one of the literals if the text goes on with it; undefined, and nothing read, otherwise. */
+export function* literal(s: Source, literals: readonly string[]): Reading<string | undefined> {
+  while (true) {
+    const rest = s.text.slice(s.pos, s.pos + Math.max(...literals.map((l) => l.length)));
+    const waiting = !s.ended && literals.some((l) => l.length > rest.length && l.startsWith(rest));
+    if (!waiting) {
+      const hits = literals.filter((l) => rest.startsWith(l));
+      const longest = hits.reduce<string | undefined>(
+        (a, b) => a === undefined || b.length > a.length ? b : a,
+        undefined,
+      );
+      if (longest !== undefined) s.pos += longest.length;
+      return longest;
+    }
+    yield;
+  }
+}
+
+/** Reads white space. */
+export function* space(s: Source): Reading<void> {
+  while (true) {
+    while (s.pos < s.text.length && white(s.text[s.pos])) s.pos++;
+    if (s.pos < s.text.length || s.ended) return;
+    yield;
+  }
+}
+
+/** Reads text up to a marker and returns it without the marker; undefined, all read, where the marker never comes. */
+export function* before(s: Source, markers: readonly string[]): Reading<{ text: string; marker: string } | undefined> {
+  let from = s.pos;
+  const longest = Math.max(...markers.map((m) => m.length));
+  while (true) {
+    const found = earliest(s.text, from, markers);
+    // A longer marker could begin where a shorter one was found, were one the beginning of the other; none is.
+    if (found) {
+      const text = s.text.slice(s.pos, found.at);
+      s.pos = found.at + found.marker.length;
+      return { text, marker: found.marker };
+    }
+    if (s.ended) {
+      s.pos = s.text.length;
+      return undefined;
+    }
+    from = Math.max(s.pos, s.text.length - longest + 1);
+    yield;
+  }
+}
+
+/** Reads one JSON object or array, returned as text; undefined where the text is neither or does not close. */
+export function* jsonText(s: Source, open: "{" | "[" | "{[" = "{["): Reading<string | undefined> {
+  yield* space(s);
+  const start = s.pos;
+  if (start >= s.text.length || !open.includes(s.text[start])) return undefined;
+  const stack: string[] = [];
+  let inString = false, at = start;
+  while (true) {
+    for (; at < s.text.length; at++) {
+      const c = s.text[at];
+      if (inString) {
+        if (c === "\\") {
+          if (at + 1 >= s.text.length) break; // the escaped character is still to come
+          at++;
+        } else if (c === '"') inString = false;
+      } else if (c === '"') inString = true;
+      else if (c === "{" || c === "[") stack.push(c === "{" ? "}" : "]");
+      else if (c === "}" || c === "]") {
+        if (stack.pop() !== c) {
+          s.pos = at + 1;
+          return undefined;
+        }
+        if (stack.length === 0) {
+          s.pos = at + 1;
+          return s.text.slice(start, s.pos);
+        }
+      }
+    }
+    if (s.ended) {
+      s.pos = s.text.length;
+      return undefined;
+    }
+    yield;
+  }
+}
