@@ -7,6 +7,7 @@ import { bench } from "./bench.ts";
 import { evaluate } from "./eval.ts";
 import { inspect } from "./inspect.ts";
 import { merge } from "./merge.ts";
+import { prepare } from "./prepare.ts";
 import { run } from "./run.ts";
 import { score } from "./score.ts";
 import { splice } from "./splice.ts";
