@@ -68,19 +68,28 @@ export class ChatFormat {
     return preservedMarkers(this.source);
   }
 
+  /** The prompt alone, without asking where the answer begins. Errors as `render`. */
+  renderText(input: Omit<ChatRenderInput, "continueFinal">): string {
+    const tools = input.tools?.length ? input.tools.map(plainTool) : undefined;
+    return this.#template.render({
+      messages: this.#fit(input.messages),
+      ...(tools ? { tools } : {}),
+      addGenerationPrompt: input.addGenerationPrompt,
+      kwargs: this.#kwargs(input.kwargs ?? {}),
+    });
+  }
+
   /**
    * Renders a conversation.
    * @throws {TextError} `text.template_refused` with the template's own words, `text.template_failed`.
    */
   render(input: ChatRenderInput): ChatPrompt {
-    const kwargs = this.#kwargs(input.kwargs ?? {});
-    const tools = input.tools?.length ? input.tools.map(plainTool) : undefined;
     const render = (messages: readonly ChatMessage[], addGenerationPrompt: boolean) =>
-      this.#template.render({
-        messages: this.#fit(messages),
-        ...(tools ? { tools } : {}),
+      this.renderText({
+        messages,
+        ...(input.tools ? { tools: input.tools } : {}),
         addGenerationPrompt,
-        kwargs,
+        ...(input.kwargs ? { kwargs: input.kwargs } : {}),
       });
     if (input.continueFinal) {
       // The template closes every message; what it writes behind the last content is cut away.
