@@ -3,8 +3,9 @@
  * reach that parser.
  * @module
  */
+import { ChatFormat as ModelFormat } from "../core/chat/format.ts";
 import { createOutputParser } from "../core/chat/reasoning.ts";
-import { ChatTemplate, type ChatTemplateOptions } from "../core/chat/template.ts";
+import type { ChatTemplateOptions } from "../core/chat/template.ts";
 import { detectFamily, preservedMarkers } from "../core/chat/tool_calls/detect.ts";
 import type { ChatFormat, ChatInput, Tokenizer } from "./model.ts";
 
@@ -13,7 +14,7 @@ import type { ChatFormat, ChatInput, Tokenizer } from "./model.ts";
  * @throws TextError `text.template_syntax`
  */
 export function chatFormat(source: string, options: ChatTemplateOptions, tokenizer: Tokenizer): ChatFormat {
-  const template = new ChatTemplate(source, options);
+  const template = new ModelFormat(source, options);
   const family = detectFamily(source);
   const tags = family === "harmony" ? undefined : family.reasoning;
   return {
@@ -43,7 +44,7 @@ const OPEN_END = "\u{f8ff}open end\u{f8ff}";
 
 type Tags = { start: string; end: string } | undefined;
 
-function render(template: ChatTemplate, input: ChatInput, tags: Tags): { prompt: string; inReasoning: boolean } {
+function render(template: ModelFormat, input: ChatInput, tags: Tags): { prompt: string; inReasoning: boolean } {
   const args = {
     ...(input.tools === undefined ? {} : { tools: input.tools }),
     kwargs: input.kwargs,
@@ -54,11 +55,11 @@ function render(template: ChatTemplate, input: ChatInput, tags: Tags): { prompt:
     const last = messages[messages.length - 1];
     const content = String(last.content);
     messages[messages.length - 1] = { ...last, content: content + OPEN_END };
-    const closed = template.render({ ...args, messages: messages as never });
+    const closed = template.renderText({ ...args, messages: messages as never, addGenerationPrompt: false });
     const inReasoning = tags !== undefined && content.lastIndexOf(tags.start) > content.lastIndexOf(tags.end);
     return { prompt: closed.slice(0, closed.lastIndexOf(OPEN_END)), inReasoning };
   }
   const { addGenerationPrompt } = input;
-  const prompt = template.render({ ...args, messages: input.messages as never, addGenerationPrompt });
+  const prompt = template.renderText({ ...args, messages: input.messages as never, addGenerationPrompt });
   return { prompt, inReasoning: tags !== undefined && prompt.trimEnd().endsWith(tags.start.trim()) };
 }
