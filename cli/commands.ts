@@ -10,7 +10,8 @@ import { merge } from "./merge.ts";
 import { prepare } from "./prepare.ts";
 import { run } from "./run.ts";
 import { score } from "./score.ts";
+import { serve } from "./serve.ts";
 import { splice } from "./splice.ts";
 import { split } from "./split.ts";
 
-export const commands: readonly Command[] = [run, score, evaluate, bench, inspect, split, merge, splice];
+export const commands: readonly Command[] = [prepare, run, serve, score, evaluate, bench, inspect, split, merge, splice];

@@ -1,0 +1,77 @@
+/**
+ * A loaded language model as the server serves it.
+ * @module
+ */
+import { fileTypeName } from "../core/gguf/mod.ts";
+import type { LanguageModel } from "../core/language_model.ts";
+import { chatFormat } from "./chat_format.ts";
+import type { ChatFormat, ServedModel } from "./model.ts";
+
+/** What is assumed of a model whose file has no template. */
+const CHATML = `{% for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}`;
+
+export interface ServedModelOptions {
+  /** The name clients see; default: the file's name without `.gguf`. */
+  id?: string;
+  /** Jinja text used instead of the file's template. */
+  chatTemplate?: string;
+}
+
+/** The file has no chat template of its own, so ChatML is used. */
+export function lacksTemplate(model: LanguageModel): boolean {
+  return !model.file.metadata.has("tokenizer.chat_template");
+}
+
+/** @throws TextError `text.template_syntax` for a template that cannot be parsed. */
+export function servedModel(model: LanguageModel, options: ServedModelOptions = {}): ServedModel {
+  const { file, engine, tokenizer } = model;
+  const { metadata } = file;
+  const path = file.paths[0];
+  const label = metadata.int("general.file_type", undefined);
+  const ftype = label === undefined ? undefined : fileTypeName(label);
+  return {
+    id: options.id ?? path.replace(/^.*[/\\]/, "").replace(/\.gguf$/i, ""),
+    path,
+    created: Math.floor(Date.now() / 1000),
+    meta: {
+      architecture: metadata.str("general.architecture"),
+      n_ctx_train: engine.spec.n_ctx_train,
+      n_embd: engine.spec.n_embd,
+      n_params: file.tensors.reduce((n, t) => n + t.ne.reduce((a, b) => a * b, 1), 0),
+      size: file.tensors.reduce((n, t) => n + t.bytes, 0),
+      vocab_type: tokenizer.model,
+      ...(ftype === undefined ? {} : { ftype }),
+    },
+    engine,
+    tokenizer,
+    chat: chatOf(model, options.chatTemplate),
+    sampling: model.samplingDefaults(),
+  };
+}
+
+/** The file's template, its variant for requests with tools beside it where there is one. */
+function chatOf(model: LanguageModel, override: string | undefined): ChatFormat {
+  const { file: { metadata, name }, tokenizer } = model;
+  const text = (id: number | null) => id === null ? "" : tokenizer.decode([id], { special: true });
+  const format = (source: string) =>
+    chatFormat(source, {
+      bosToken: text(tokenizer.bos),
+      eosToken: text(tokenizer.eos),
+      name: override === undefined ? `the chat template of ${name}` : "the given chat template",
+    }, tokenizer);
+  const plain = format(override ?? metadata.str("tokenizer.chat_template", undefined) ?? CHATML);
+  const variant = override === undefined ? metadata.str("tokenizer.chat_template.tool_use", undefined) : undefined;
+  if (variant === undefined) return plain;
+  const withTools = format(variant);
+  const pick = (tools: unknown[] | undefined) => tools?.length ? withTools : plain;
+  return {
+    source: plain.source,
+    render: (input) => pick(input.tools).render(input),
+    createParser: (input) => pick(input.tools).createParser(input),
+    preservedTokens: plain.preservedTokens.union(withTools.preservedTokens),
+    stops: [...new Set([...plain.stops, ...withTools.stops])],
+  };
+}
