@@ -67,14 +67,25 @@ const HALF_SCALES: Readonly<Record<string, readonly number[]>> = {
 /** Calls `bad` with the index of every element (or first element of a block) whose number or scale is not finite. */
 type Scan = (bytes: Uint8Array, bad: (element: number) => void) => void;
 
-const scanF16: Scan = (bytes, bad) => {
-  const x = new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2);
-  for (let i = 0; i < x.length; i++) if ((x[i] & 0x7c00) === 0x7c00) bad(i);
-};
-const scanBf16: Scan = (bytes, bad) => {
-  const x = new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2);
-  for (let i = 0; i < x.length; i++) if ((x[i] & 0x7f80) === 0x7f80) bad(i);
-};
+/** Numbers of 16 bits with this exponent field, two at a time: adding its lowest bit to a full field carries into the sign. */
+function scanHalves(exponent: number): Scan {
+  const lowest = exponent & -exponent;
+  const mask = exponent << 16 | exponent;
+  const carry = lowest << 16 | lowest;
+  return (bytes, bad) => {
+    const pairs = new Int32Array(bytes.buffer, bytes.byteOffset, bytes.length >> 2);
+    const x = new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length >> 1);
+    const test = (i: number) => {
+      if ((x[i] & exponent) === exponent) bad(i);
+    };
+    for (let i = 0; i < pairs.length; i++) {
+      if ((((pairs[i] & mask) + carry) & 0x80008000) === 0) continue;
+      test(2 * i);
+      test(2 * i + 1);
+    }
+    if (x.length % 2 === 1) test(x.length - 1);
+  };
+}
 const scanF32: Scan = (bytes, bad) => {
   const x = new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
   for (let i = 0; i < x.length; i++) if ((x[i] & 0x7f800000) === 0x7f800000) bad(i);
@@ -102,8 +113,8 @@ const scanQ8K: Scan = (bytes, bad) => {
 };
 
 const OWN_WAY: Readonly<Record<string, Scan>> = {
-  f16: scanF16,
-  bf16: scanBf16,
+  f16: scanHalves(0x7c00),
+  bf16: scanHalves(0x7f80),
   f32: scanF32,
   f64: scanF64,
   mxfp4: scanMxfp4,

@@ -136,6 +136,18 @@ for (const { name: type, bytes: size, block } of GGML_TYPES) {
   });
 }
 
+Deno.test("checkGguf() tells finite halves from others, whatever their neighbours", async () => {
+  for (const [type, exponent] of [["f16", 0x7c00], ["bf16", 0x7f80]] as const) {
+    // Every number of 16 bits, in an order that pairs unlike ones, and one more so that the last stands alone.
+    const x = Uint16Array.from({ length: 65537 }, (_, i) => Math.imul(i, 40503));
+    const file = fileOf([{ name: "t", type, ne: [65537], bytes: new Uint8Array(x.buffer) }]);
+    const [p] = (await checkGguf(file)).problems;
+    const bad = (n: number) => (n & exponent) === exponent;
+    assert.equal(p.count, x.filter(bad).length);
+    assert.equal(p.column, x.findIndex(bad));
+  }
+});
+
 Deno.test("checkGguf() warns of padding that is not zero and of bytes after the end", async () => {
   const whole = smallFile();
   whole[whole.length - 1] = 1;
