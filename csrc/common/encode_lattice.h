@@ -14,12 +14,6 @@ namespace BL_LANES {
 
 // --- keys and levels ----------------------------------------------------------------------------------------------------------------
 
-BL_INLINE uint64_t low_bytes(I8 v) {
-  uint64_t out;
-  store_bytes(reinterpret_cast<uint8_t *>(&out), v);
-  return out;
-}
-
 // Key of eight levels of two bits. The product moves byte i of a word to bit 24 + 2 i; the other partial products stay apart.
 BL_INLINE uint32_t key8(I8 levels) {
   const uint64_t b = low_bytes(levels);
@@ -51,9 +45,7 @@ BL_INLINE uint32_t nearest(const Lattice &lattice, int32_t slot, const F8 *term)
   F8 best = splat(F32_LARGEST);
   I8 best_key = splat_i(-1), best_batch = splat_i(0);
   for (int32_t b = 0; b < batches; b++) {
-    Words8 packed;
-    memcpy(&packed, list + 8 * b, 16);
-    const I8 key = __builtin_convertvector(packed, I8);
+    const I8 key = load_u16x8(list + 8 * b);
     F8 sum = lookup(term[0], key);
     for (int i = 1; i < DIM; i++) sum += lookup(term[i], (I8)((U8)key >> (BITS * i)));
     const I8 nearer = sum < best;

@@ -28,8 +28,6 @@ namespace BL_LANES {
 typedef float F8 __attribute__((vector_size(32)));
 typedef int32_t I8 __attribute__((vector_size(32)));
 typedef uint32_t U8 __attribute__((vector_size(32)));
-typedef uint8_t Bytes8 __attribute__((vector_size(8)));
-typedef uint16_t Words8 __attribute__((vector_size(16)));
 
 constexpr float F32_LARGEST = 3.40282346638528859812e+38f;
 constexpr float EPS15 = 1e-15f;
@@ -165,17 +163,30 @@ BL_INLINE I8 round_away(F8 v) {
   return trunc8(whole + select(abs8(v - whole) >= splat(0.5f), one, splat(0.0f)));
 }
 
-// Low byte of every lane.
-BL_INLINE void store_bytes(uint8_t *p, I8 v) {
+// Low byte of every lane, lane 0 lowest.
+BL_INLINE uint64_t low_bytes(I8 v) {
 #if defined(__AVX2__)
   const __m256i picked = _mm256_shuffle_epi8(
       (__m256i)v, _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
-                                   0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1));
-  const uint32_t lo = uint32_t(_mm256_extract_epi32(picked, 0)), hi = uint32_t(_mm256_extract_epi32(picked, 4));
-  memcpy(p, &lo, 4);
-  memcpy(p + 4, &hi, 4);
+                                   -1, -1, -1, -1, 0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1));
+  return uint64_t(_mm_cvtsi128_si64(_mm_or_si128(_mm256_castsi256_si128(picked), _mm256_extracti128_si256(picked, 1))));
 #else
-  for (int i = 0; i < LANES; i++) p[i] = uint8_t(v[i]);
+  uint64_t out = 0;
+  for (int i = 0; i < LANES; i++) out |= uint64_t(uint8_t(v[i])) << (8 * i);
+  return out;
+#endif
+}
+BL_INLINE void store_bytes(uint8_t *p, I8 v) {
+  const uint64_t bytes = low_bytes(v);
+  memcpy(p, &bytes, 8);
+}
+
+// Eight 16-bit integers, widened.
+BL_INLINE I8 load_u16x8(const uint16_t *p) {
+#if defined(__AVX2__)
+  return (I8)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
+#else
+  return I8{p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]};
 #endif
 }
 
