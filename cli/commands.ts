@@ -13,5 +13,18 @@ import { score } from "./score.ts";
 import { serve } from "./serve.ts";
 import { splice } from "./splice.ts";
 import { split } from "./split.ts";
+import { template } from "./template.ts";
 
-export const commands: readonly Command[] = [prepare, run, serve, score, evaluate, bench, inspect, split, merge, splice];
+export const commands: readonly Command[] = [
+  prepare,
+  run,
+  serve,
+  score,
+  evaluate,
+  bench,
+  inspect,
+  split,
+  merge,
+  splice,
+  template,
+];
