@@ -6,6 +6,7 @@
 import type { Config } from "./config.ts";
 import type { Keys } from "./keys.ts";
 import type { Output, Rules } from "./rules.ts";
+import type { View } from "./view.ts";
 
 /** What the user may choose about a family's tensors. */
 export interface FamilyOptions {
@@ -32,5 +33,7 @@ export interface Family {
   /** Tensors that are computed; they come first in the file. */
   readonly extra?: (c: Config) => Output[];
   /** A type that the tensor has whatever was asked for: a ggml name, or undefined. */
-  readonly forceType?: (name: string, outtype: string) => string | undefined;
+  readonly forceType?: (name: string, outtype: string, v: View) => string | undefined;
+  /** `general.file_type` where it is no matter of choice. */
+  readonly fileType?: number;
 }

@@ -41,9 +41,16 @@ const OWN: Readonly<Record<View["dtype"], string>> = {
  * The ggml type of a tensor, by name. Vectors, norms, biases and routers are f32 whatever is asked for; blocks and integers
  * stay what they are. Rows that q8_0 cannot cut into blocks become f16.
  *
+ * @param main The checkpoint's 16-bit type, for values whose own type is none of the file's.
  * @param forced What the family wants for this tensor.
  */
-export function tensorType(name: string, v: View, outtype: Exclude<Outtype, "auto">, forced?: string): string {
+export function tensorType(
+  name: string,
+  v: View,
+  outtype: Exclude<Outtype, "auto">,
+  main: string,
+  forced?: string,
+): string {
   const isFloat = v.dtype === "F32" || v.dtype === "F16" || v.dtype === "BF16";
   if (!isFloat) return OWN[v.dtype];
   if (v.shape.length <= 1 || name.endsWith("_norm.weight")) return "f32";
@@ -51,7 +58,7 @@ export function tensorType(name: string, v: View, outtype: Exclude<Outtype, "aut
   if (type === undefined) {
     const inBlock = name.replace(/^blk\.\d+\./, "");
     if (ALWAYS_F32.has(inBlock) || !name.endsWith(".weight")) return "f32";
-    type = outtype === "keep" ? OWN[v.dtype] : outtype;
+    type = outtype !== "keep" ? outtype : v.coded ? main : OWN[v.dtype];
   }
   return type === "q8_0" && v.shape[v.shape.length - 1] % 32 !== 0 ? "f16" : type;
 }

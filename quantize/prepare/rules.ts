@@ -9,6 +9,8 @@ import { stack, type View } from "./view.ts";
 export interface Output {
   readonly name: string;
   readonly view: View;
+  /** Tensors with an order come before all others, by it; the others stay as they are. */
+  readonly order?: number;
 }
 
 /** What a rule may ask of the tensor it takes. */
@@ -20,6 +22,8 @@ export interface RuleOptions {
   /** Blocks that must have it; all of the model's own where left out. */
   blocks?: (il: number) => boolean;
   map?: (v: View) => View;
+  /** Order of what comes out, by block. */
+  order?: (il: number) => number;
 }
 
 interface Rule {
@@ -158,7 +162,8 @@ export class Rules {
     }
     const outputs = rule.take(view, il, e);
     for (const o of outputs ?? []) this.#made.add(o.name);
-    return outputs;
+    const { order: orderOf } = rule.options;
+    return orderOf ? outputs?.map((o) => ({ ...o, order: orderOf(il) })) : outputs;
   }
 
   /** What was not seen and should have been, one sentence each. */

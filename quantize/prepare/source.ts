@@ -10,15 +10,16 @@ import type { TensorInfo } from "../../core/gguf/write.ts";
 import { type Checkpoint, openCheckpoint } from "../../core/safetensors/read.ts";
 import { familyOf } from "./arch/mod.ts";
 import { Config } from "./config.ts";
-import { convertFloats, elementAt, firstNonFinite, type FloatType, toF32 } from "./dtype.ts";
+import { convertFloats, elementAt, f32Of, firstNonFinite, type FloatType, toF32 } from "./dtype.ts";
 import type { Family } from "./family.ts";
 import { commonKeys, Keys } from "./keys.ts";
 import { writeGeneral } from "./model_card.ts";
 import { sizeLabel } from "./model_name.ts";
 import { FILE_TYPES, guessOuttype, type Outtype, tensorType } from "./outtype.ts";
+import { encodeQ8_0 } from "./q8_0.ts";
 import { type Output, Rules } from "./rules.ts";
-import { orderedTensors, storedView } from "./sources.ts";
-import { rowLength, sizeOf, type View } from "./view.ts";
+import { orderedTensors, refusedQuantization, sourceTensors } from "./sources.ts";
+import { constant, rowLength, sizeOf, type View } from "./view.ts";
 import { writeVocabulary } from "./vocabulary.ts";
 
 /** A tensor of the file to be. */
@@ -55,7 +56,7 @@ export interface PrepareOptions {
   ignore?: readonly string[];
   /** Metadata without tensors. */
   vocabOnly?: boolean;
-  /** Encodes `q8_0`; without it that type is refused. */
+  /** Encodes `q8_0`, faster than this module does by itself. */
   quantize?: RowQuantizer;
 }
 
@@ -101,6 +102,19 @@ function refuse(dir: string, problems: readonly string[]): void {
     at: { file: dir, problems },
     hint: "tensors that are not needed can be left out with --ignore PATTERN; a wrong family is set right with --arch",
   });
+}
+
+/** A tensor and the factors that are written beside it, where they are not all 1. */
+function withSides(o: Output): Output[] {
+  if (!o.view.side) return [o];
+  const out: Output[] = [{ ...o, order: 0 }];
+  for (const kind of ["scale", "input_scale"] as const) {
+    const values = o.view.side[kind]();
+    if (values.some((x) => x !== 1)) {
+      out.push({ name: o.name.replace(/weight$/, kind), view: constant(o.view.from, values), order: 0 });
+    }
+  }
+  return out;
 }
 
 interface Planned {
@@ -150,9 +164,6 @@ class Preparation {
     this.#outtype = asked === "auto" ? guess : asked;
     this.#mainType = asked === "auto" || asked === "keep" ? guess : asked;
     this.#warnings = [...checkpoint.warnings];
-    if (this.#outtype === "q8_0" && !options.quantize && !options.vocabOnly) {
-      throw new QuantizeError("quantize.no_backend", `Cannot write ${checkpoint.dir} as q8_0: no quantizer was given`);
-    }
   }
 
   plan(): PreparedSource {
@@ -191,25 +202,32 @@ class Preparation {
     const drop = globs(this.options.drop);
     const outputs: Output[] = [...this.#family.extra?.(c) ?? []];
     const unmapped: string[] = [];
-    for (const t of orderedTensors(this.checkpoint)) {
-      const plain = textName(t.name);
-      if (plain === undefined || ignore?.test(t.name)) continue;
-      const name = this.#family.rename ? this.#family.rename(plain, c, { mtp }) : plain;
-      if (name === undefined) continue;
-      const view = storedView(this.checkpoint, t);
-      if (!view) {
-        this.#problems.push(`tensor "${t.name}" is stored as ${t.dtype}, which needs scales that are not there`);
-        continue;
-      }
+    const rename = (stored: string) => {
+      const plain = ignore?.test(stored) ? undefined : textName(stored);
+      return plain !== undefined && this.#family.rename ? this.#family.rename(plain, c, { mtp }) : plain;
+    };
+    const refused = refusedQuantization(this.checkpoint.tensors.keys(), c);
+    if (refused) {
+      throw new ModelError(
+        "model.quantized",
+        `Cannot prepare ${this.checkpoint.dir}: it is quantized with ${refused}`,
+        {
+          at: { file: this.checkpoint.dir, got: refused },
+          hint: "take the original release in 16 bits, or one in FP8, MXFP4, NVFP4 or compressed-tensors INT4",
+        },
+      );
+    }
+    for (const { name, view, stored } of sourceTensors(this.checkpoint, c, rename, this.#problems)) {
       const result = rules.apply(name, view);
       if (result === undefined) continue;
       if ("problem" in result) this.#problems.push(result.problem);
-      else if ("unmapped" in result) unmapped.push(t.name);
-      else outputs.push(...result);
+      else if ("unmapped" in result) unmapped.push(stored);
+      else outputs.push(...result.flatMap(withSides));
     }
     if (unmapped.length > 0) this.#unmapped(unmapped);
     if (!only) this.#problems.push(...rules.missing());
-    return outputs.filter((o) => (!only || only.test(o.name)) && !drop?.test(o.name));
+    const kept = outputs.filter((o) => (!only || only.test(o.name)) && !drop?.test(o.name));
+    return kept.sort((a, b) => (a.order ?? Infinity) - (b.order ?? Infinity) || 0);
   }
 
   #unmapped(names: readonly string[]): void {
@@ -219,10 +237,21 @@ class Preparation {
   }
 
   #typed({ name, view }: Output): Planned {
-    const type = ggmlType(tensorType(name, view, this.#outtype, this.#family.forceType?.(name, this.#outtype)));
+    const forced = this.#family.forceType?.(name, this.#outtype, view);
+    const type = ggmlType(tensorType(name, view, this.#outtype, this.#mainType, forced));
     const ne = view.shape.toReversed();
     const info = { name, type, ne, from: view.from, n_rows: sizeOf(view.shape) / rowLength(view) };
     return { info, view };
+  }
+
+  /** The file's label: a 4-bit format where experts have one, whatever the rest is. */
+  #fileType(tensors: readonly PreparedTensor[]): number {
+    if (this.#family.fileType !== undefined) return this.#family.fileType;
+    if (this.#mainType !== "q8_0") {
+      if (tensors.some((t) => t.type.name === "nvfp4")) return FILE_TYPES["nvfp4"];
+      if (tensors.some((t) => t.type.name === "mxfp4")) return FILE_TYPES["mxfp4"];
+    }
+    return FILE_TYPES[this.#mainType];
   }
 
   #metadata(tensors: readonly PreparedTensor[], n_block: number): Metadata {
@@ -239,7 +268,7 @@ class Preparation {
       sizeLabel: total > 0 ? label : undefined,
     });
     const keys = new Keys(metadata, this.#family.arch);
-    commonKeys(keys, c, n_block, FILE_TYPES[this.#mainType]);
+    commonKeys(keys, c, n_block, this.#fileType(tensors));
     this.#family.keys?.(keys, c, n_block);
     metadata.set("general.quantization_version", ggufValue.u32(2));
     const known = this.#family.classes.find((name) => name === c.architecture) ?? this.#family.classes[0];
@@ -275,7 +304,8 @@ async function readRows(
   }
   if (t.type.name === "q8_0") {
     const src = toF32(bytes, from);
-    return await quantize!({ srcType: ggmlType("f32"), src, dstType: t.type, n_rows: rows, n_per_row: n });
+    if (!quantize) return encodeQ8_0(f32Of(src));
+    return await quantize({ srcType: ggmlType("f32"), src, dstType: t.type, n_rows: rows, n_per_row: n });
   }
   const to = t.type.name.toUpperCase() as FloatType;
   const out = convertFloats(bytes, from, to);

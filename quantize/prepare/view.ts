@@ -27,6 +27,10 @@ export interface View {
   readonly shape: readonly number[];
   /** Names of the tensors it comes from, for messages. */
   readonly from: string;
+  /** The values were stored in 8 bits or fewer, with scales. */
+  readonly coded?: boolean;
+  /** Factors on the whole, one per matrix of a stack, that files keep beside the tensor. */
+  readonly side?: Readonly<Record<"scale" | "input_scale", () => Float32Array>>;
   /**
    * Elements `start` to `start + count`, row-major, as bytes of its dtype; whole blocks. Not to be written to.
    */
@@ -63,7 +67,7 @@ function concatBytes(parts: readonly Uint8Array[]): Uint8Array {
 /** The same elements under another shape. */
 export function reshape(v: View, shape: readonly number[]): View {
   if (sizeOf(shape) !== sizeOf(v.shape)) throw new Error(`reshape [${v.shape}] to [${shape}]`);
-  return { dtype: v.dtype, shape, from: v.from, read: (start, count) => v.read(start, count) };
+  return { ...v, shape };
 }
 
 /** Dimensions of 1 removed, all but one kept when all are 1. */
@@ -84,7 +88,7 @@ export function concat(views: readonly View[]): View {
   const ends: number[] = [];
   for (const v of views) ends.push((ends.at(-1) ?? 0) + sizeOf(v.shape));
   return {
-    dtype: first.dtype,
+    ...first,
     shape: [views.reduce((n, v) => n + v.shape[0], 0), ...inner],
     from: views.length === 1 ? first.from : `${first.from} and ${views.length - 1} more`,
     read(start, count) {
@@ -103,7 +107,11 @@ export function concat(views: readonly View[]): View {
 
 /** Views of equal shape under a new first dimension, such as the experts of a layer. */
 export function stack(views: readonly View[]): View {
-  return concat(views.map((v) => reshape(v, [1, ...v.shape])));
+  const [first] = views;
+  const all = concat(views.map((v) => reshape(v, [1, ...v.shape])));
+  if (!first.side) return all;
+  const joined = (name: "scale" | "input_scale") => () => Float32Array.from(views, (v) => v.side![name]()[0]);
+  return { ...all, side: { scale: joined("scale"), input_scale: joined("input_scale") } };
 }
 
 /**
@@ -115,9 +123,8 @@ export function pickRows(v: View, shape: readonly number[], rowAt: (row: number)
   const n = rowLength(v);
   const rowBytes = viewBytes(v.dtype, n);
   return {
-    dtype: v.dtype,
+    ...v,
     shape,
-    from: v.from,
     read(start, count) {
       const r0 = Math.floor(start / n);
       const r1 = Math.ceil((start + count) / n);
@@ -162,9 +169,8 @@ export function pickColumns(v: View, count: number, columnAt: (column: number) =
   const n = rowLength(v);
   const columns = Array.from({ length: count }, (_, c) => columnAt(c));
   return {
-    dtype: v.dtype,
+    ...v,
     shape: [...v.shape.slice(0, -1), count],
-    from: v.from,
     read(start, length) {
       const r0 = Math.floor(start / count);
       const r1 = Math.ceil((start + length) / count);
@@ -204,9 +210,8 @@ export function transpose(v: View): View {
     return turned;
   };
   return {
-    dtype: v.dtype,
+    ...v,
     shape: [...v.shape.slice(0, -2), columns, rows],
-    from: v.from,
     read(start, count) {
       const parts: Uint8Array[] = [];
       while (count > 0) {
@@ -225,9 +230,8 @@ export function transpose(v: View): View {
 /** A function of each element, in f32. */
 export function mapF32(v: View, f: (x: number) => number): View {
   return {
+    ...v,
     dtype: "F32",
-    shape: v.shape,
-    from: v.from,
     read(start, count) {
       const x = f32Of(f32View(v).read(start, count));
       const out = new Float32Array(x.length);
@@ -243,10 +247,21 @@ export function f32View(v: View): View {
   if (v.dtype !== "F16" && v.dtype !== "BF16") throw new Error(`${v.from} is ${v.dtype}, not a float`);
   const dtype = v.dtype;
   return {
+    ...v,
     dtype: "F32",
-    shape: v.shape,
-    from: v.from,
     read: (start, count) => toF32(v.read(start, count), dtype),
+  };
+}
+
+/** The view's whole numbers as i32. */
+export function integers(v: View): View {
+  return {
+    ...v,
+    dtype: "I32",
+    read(start, count) {
+      const out = Int32Array.from(f32Of(f32View(v).read(start, count)));
+      return new Uint8Array(out.buffer);
+    },
   };
 }
 

@@ -56,10 +56,12 @@ export const GPT_OSS: Family = {
       .exact(`${experts}.down_proj.mxfp4`, "blk.{il}.ffn_down_exps.weight", {
         shape: [n_expert, n_embd, n_ff],
         optional: true,
+        order: () => 0,
       })
       .split(`${experts}.gate_up_proj.mxfp4`, (v, il) => halves(v, il, "weight", alternateRows), {
         shape: [n_expert, 2 * n_ff, n_embd],
         optional: true,
+        order: () => 0,
       })
       .need("blk.{il}.ffn_down_exps.weight", "blk.{il}.ffn_gate_exps.weight", "blk.{il}.ffn_up_exps.weight");
   },

@@ -6,6 +6,7 @@ import { ModelError } from "../../../core/errors.ts";
 import type { Config } from "../config.ts";
 import type { Family } from "../family.ts";
 import { DEEPSEEK2, DEEPSEEK32 } from "./deepseek.ts";
+import { DEEPSEEK4 } from "./deepseek4.ts";
 import { GEMMA3 } from "./gemma.ts";
 import { GLM4MOE, GLM4MOE_LITE, GLM5_NEXT, GLM_DSA } from "./glm.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
@@ -32,6 +33,7 @@ export const FAMILIES: readonly Family[] = [
   GPT_OSS,
   DEEPSEEK2,
   DEEPSEEK32,
+  DEEPSEEK4,
   GLM4MOE,
   GLM4MOE_LITE,
   GLM_DSA,

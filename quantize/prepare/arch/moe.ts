@@ -15,6 +15,8 @@ export interface ExpertOptions {
   at?: string;
   /** Absent experts are no problem, because they may be stored otherwise. */
   optional?: boolean;
+  /** Order in the file, by block. */
+  fileOrder?: (il: number) => number;
   /** Names of gate, down and up in the checkpoint, in the order they come in the file. */
   order?: readonly ("gate" | "down" | "up")[];
   /** What gate, down and up are called in the checkpoint. */
@@ -46,7 +48,11 @@ export function expertRules(r: Rules, c: Config, options: ExpertOptions = {}): v
     order.map((w) =>
       [names[w], `blk.{il}.ffn_${w}_exps.weight`, w === "down" ? [c.n_embd, n_ff] : [n_ff, c.n_embd]] as const
     ),
-    { optional: options.optional ?? false, ...options.blocks ? { blocks: options.blocks } : {} },
+    {
+      optional: options.optional ?? false,
+      ...options.blocks ? { blocks: options.blocks } : {},
+      ...options.fileOrder ? { order: options.fileOrder } : {},
+    },
   );
 }
 
