@@ -223,7 +223,7 @@ export class Engine implements Disposable {
         );
       }
       for (let i = 0; i < tokens.length; i++) {
-        if (!(tokens[i] >= 0 && tokens[i] < this.n_vocab)) {
+        if (!(Number.isInteger(tokens[i]) && tokens[i] >= 0 && tokens[i] < this.n_vocab)) {
           throw new EngineError("engine.token_id", `Cannot run token ${tokens[i]}: expected 0 to ${this.n_vocab - 1}`, {
             at: { index: i, got: tokens[i], n_vocab: this.n_vocab },
           });

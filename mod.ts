@@ -1,0 +1,44 @@
+/**
+ * bloomery as a library: open a model, generate, chat, score, compare, prepare and quantize from TypeScript.
+ *
+ * The native library must have been built (`deno task build`); `device: "reference"` needs none.
+ *
+ * @example Ask a model
+ * ```ts ignore
+ * import { openModel } from "./mod.ts";
+ *
+ * using opened = await openModel("bloom-nano-Q4_K_M.gguf");
+ * for await (const { text } of opened.model.chat([{ role: "user", content: "Who are you?" }])) {
+ *   Deno.stdout.writeSync(new TextEncoder().encode(text));
+ * }
+ * ```
+ * @module
+ */
+export {
+  BloomeryError,
+  EngineError,
+  EvalError,
+  FormatError,
+  ModelError,
+  NativeError,
+  PlanError,
+  QuantizeError,
+  ServeError,
+  TextError,
+  UsageError,
+} from "./core/errors.ts";
+export { type GgufFile, type GgufTensor, openGguf } from "./core/gguf/read.ts";
+export { Metadata } from "./core/gguf/metadata.ts";
+export { GGML_TYPES, type GgmlType, ggmlType, ggmlTypeById, ggmlTypeByName } from "./core/gguf/types.ts";
+export { type Checkpoint, openCheckpoint } from "./core/safetensors/read.ts";
+export { type Tokenizer, tokenizerFromGguf } from "./core/tokenizer/mod.ts";
+export { type ChatMessage, ChatTemplate } from "./core/chat/template.ts";
+export { defaultSampling, Sampler, type SamplingParams } from "./core/sampling/mod.ts";
+export { Engine, type EngineOptions, type Sequence, type StepOutput, type StepRequest } from "./core/engine/mod.ts";
+export { describePlan, type Plan } from "./core/plan/plan.ts";
+export { type ChatOptions, type GenerateOptions, LanguageModel, type Piece } from "./core/language_model.ts";
+export { openBackend, type OpenedBackend, type OpenedModel, openModel } from "./ffi/mod.ts";
+export { prepare } from "./quantize/prepare/mod.ts";
+export { cutWindows, type Window } from "./eval/windows.ts";
+export { type ScoreLine, scoreWindows } from "./eval/score.ts";
+export { compareModels, type Report, summarize } from "./eval/compare.ts";

@@ -1,0 +1,137 @@
+/** Binding, planning and running model files: what is refused, and by which name. */
+import assert from "node:assert/strict";
+import { BloomeryError } from "../core/errors.ts";
+import { Engine } from "../core/engine/mod.ts";
+import { bindModel, buildProgram } from "../core/engine/model.ts";
+import { openGguf } from "../core/gguf/read.ts";
+import { describePlan, planModel, type PlanOptions } from "../core/plan/plan.ts";
+import { encodeProgram } from "../core/program/encode.ts";
+import { openReferenceBackend } from "../core/program/reference.ts";
+import { testFolder } from "./models.ts";
+import { type TinyOptions, writeTinyModel } from "./tiny_model.ts";
+
+let n = 0;
+async function bind(options: TinyOptions): Promise<ReturnType<typeof bindModel>> {
+  using file = openGguf(await writeTinyModel(`${testFolder()}/tiny-${n++}.gguf`, options));
+  return bindModel(file);
+}
+
+function refuses(code: string, options: TinyOptions, match?: RegExp): Promise<void> {
+  return assert.rejects(bind(options), (e) => {
+    assert.ok(e instanceof BloomeryError, String(e));
+    assert.equal(e.code, code);
+    if (match) assert.match(e.message, match);
+    return true;
+  });
+}
+
+Deno.test("bindModel() names what a model file lacks or has wrong", async () => {
+  await refuses("model.missing_tensor", {
+    arch: "qwen3",
+    tensors: (t) => t.filter((x) => x.name !== "blk.1.attn_k_norm.weight"),
+  }, /blk\.1\.attn_k_norm\.weight/);
+  await refuses("model.tensor_shape", {
+    arch: "llama",
+    tensors: (t) => t.map((x) => x.name === "blk.0.ffn_down.weight" ? { ...x, ne: [256, 512] } : x),
+  }, /\[256,512\].*\[512,256\]/);
+  await refuses("model.architecture", {
+    arch: "llama",
+    keys: (m) => m.set("general.architecture", { type: "str", value: "nonesuch" }),
+  }, /nonesuch.*llama/);
+  await refuses(
+    "model.missing_key",
+    { arch: "qwen3", keys: (m) => m.remove("qwen3.block_count") },
+    /qwen3\.block_count/,
+  );
+  const set = (key: string, value: number): TinyOptions => ({
+    arch: "qwen3moe",
+    keys: (m) => m.set(`qwen3moe.${key}`, { type: "u32", value }),
+  });
+  for (
+    const [key, value] of [["attention.head_count_kv", 3], ["expert_used_count", 9], ["block_count", 0], [
+      "rope.dimension_count",
+      63,
+    ]] as const
+  ) {
+    await refuses("model.key_value", set(key, value), new RegExp(key));
+  }
+  await refuses("model.rope_scaling", {
+    arch: "llama",
+    keys: (m) => m.set("llama.rope.scaling.type", { type: "str", value: "twisted" }),
+  });
+});
+
+Deno.test("planModel() refuses with every term of the sum, and prints what it accepts", async () => {
+  const model = await bind({ arch: "llama" });
+  const device = { index: 0, kind: "cpu", name: "a box", memory_bytes: 2 ** 30, free_bytes: 2 ** 30, features: [] };
+  const options: PlanOptions = {
+    device,
+    n_ctx: 512,
+    n_cache: 512,
+    n_ubatch: 64,
+    page_size: 64,
+    cacheTypeK: "f16",
+    cacheTypeV: "q8_0",
+  };
+  const plan = planModel(model, options);
+  assert.equal(plan.cache.n_pages, 8);
+  assert.equal(plan.cache.bytes, 512 * 2 * (128 * 2 + 128 / 32 * 34));
+  assert.match(describePlan(plan), /a box.*\n.*weights/);
+  assert.throws(() => planModel(model, { ...options, device: { ...device, free_bytes: 1000 } }), (e) => {
+    return e instanceof BloomeryError && e.code === "plan.does_not_fit" &&
+      /weights .* \+ cache .* \+ scratch/.test(e.message);
+  });
+});
+
+Deno.test("a program encodes to the words its header promises", async () => {
+  const model = await bind({ arch: "qwen3moe" });
+  const p = buildProgram(model, { n_tok: 4, n_out: 2, n_seq: 4, n_page: 8 }, 10, 0);
+  const bytes = encodeProgram(p);
+  const words = new Uint32Array(bytes.buffer);
+  assert.deepEqual([...words.subarray(0, 9)], [
+    0x52504c42,
+    1,
+    4,
+    2,
+    4,
+    8,
+    p.tensors.length,
+    p.ops.length,
+    p.outputs.length,
+  ]);
+  const opWords = p.ops.reduce((sum, o) => sum + 6 + o.dst.length + o.src.length + o.params.length, 0);
+  assert.equal(words.length, 9 + 8 * p.tensors.length + opWords + p.outputs.length);
+});
+
+Deno.test("Engine.step refuses what does not fit and leaves sequences as they were", async () => {
+  const path = await writeTinyModel(`${testFolder()}/step.gguf`, { arch: "llama" });
+  using file = openGguf(path);
+  using backend = openReferenceBackend();
+  using engine = await Engine.load(file, backend, { n_ctx: 100, n_cache: 128, n_ubatch: 4 });
+  using a = engine.createSequence();
+  const rejects = (tokens: number[], code: string) =>
+    assert.rejects(engine.step([{ sequence: a, tokens, output: "last" }]), (e) => {
+      return e instanceof BloomeryError && e.code === code;
+    });
+  await rejects(new Array(101).fill(1), "engine.context_full");
+  await rejects([300], "engine.token_id");
+  await rejects([-1], "engine.token_id");
+  await rejects([1.5], "engine.token_id");
+  assert.equal(a.length, 0);
+  const [out] = await engine.step([{
+    sequence: a,
+    tokens: [1, 2, 3, 4, 5, 6, 7, 8, 9],
+    output: "all",
+    targets: [2, 3, -1, 5, 6, 7, 8, 9, -1],
+  }]);
+  assert.equal(out.n_rows, 9);
+  assert.equal(out.targetLogprob[2], 0);
+  assert.ok(out.targetLogprob[1] < 0);
+  assert.equal(a.length, 9);
+  using b = engine.createSequence();
+  await assert.rejects(
+    engine.step([{ sequence: b, tokens: new Array(90).fill(1), output: "none" }]),
+    (e) => e instanceof BloomeryError && e.code === "engine.no_pages",
+  );
+  assert.equal(b.length, 0);
+});
