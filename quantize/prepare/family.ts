@@ -14,6 +14,13 @@ export interface FamilyOptions {
   readonly mtp: boolean;
 }
 
+/** What tensors tell the keys. Names are told by how they end. */
+export interface TensorFacts {
+  /** Values of a small tensor of 64-bit integers. */
+  integers(suffix: string): bigint[] | undefined;
+  shape(suffix: string): readonly number[] | undefined;
+}
+
 export interface Family {
   /** Class names in `architectures` of config.json. */
   readonly classes: readonly string[];
@@ -29,7 +36,7 @@ export interface Family {
   readonly rename?: (name: string, c: Config, options: FamilyOptions) => string | undefined;
   readonly rules: (r: Rules, c: Config) => void;
   /** Keys after the common ones; those set again keep their place. */
-  readonly keys?: (k: Keys, c: Config, n_block: number) => void;
+  readonly keys?: (k: Keys, c: Config, n_block: number, facts: TensorFacts) => void;
   /** Tensors that are computed; they come first in the file. */
   readonly extra?: (c: Config) => Output[];
   /** A type that the tensor has whatever was asked for: a ggml name, or undefined. */

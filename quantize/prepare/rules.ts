@@ -92,6 +92,23 @@ export class Rules {
     return this.#add(from, options, to);
   }
 
+  /** Several tensors of a block become some others together, where the last of them arrives. */
+  gather(from: readonly string[], to: (views: View[], il: number) => Output[], options: RuleOptions = {}): this {
+    const group = { from: from[0], n: from.length, parts: new Map<number, Map<string, View>>() };
+    this.#groups.push(group);
+    from.forEach((name) =>
+      this.#add(name, options, (v, il) => {
+        let parts = group.parts.get(il);
+        if (!parts) group.parts.set(il, parts = new Map());
+        parts.set(name, v);
+        if (parts.size < group.n) return undefined;
+        group.parts.delete(il);
+        return to(from.map((n) => parts.get(n)!), il);
+      })
+    );
+    return this;
+  }
+
   /** Tensors of the file that must come out for every block of the model, whichever rule makes them. */
   need(...names: string[]): this {
     this.#needed.push(...names);
@@ -171,7 +188,7 @@ export class Rules {
     const problems: string[] = [];
     for (const { from, n, parts } of this.#groups) {
       for (const [il, have] of parts) {
-        problems.push(`block ${il} has ${have.size} of the ${n} expert tensors "${inBlock(from, il)}"`);
+        problems.push(`block ${il} has ${have.size} of the ${n} tensors that belong to "${inBlock(from, il)}"`);
       }
     }
     for (const { from, options } of this.#rules.values()) {

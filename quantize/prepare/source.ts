@@ -11,7 +11,7 @@ import { type Checkpoint, openCheckpoint } from "../../core/safetensors/read.ts"
 import { familyOf } from "./arch/mod.ts";
 import { Config } from "./config.ts";
 import { convertFloats, elementAt, f32Of, firstNonFinite, type FloatType, toF32 } from "./dtype.ts";
-import type { Family } from "./family.ts";
+import type { Family, TensorFacts } from "./family.ts";
 import { commonKeys, Keys } from "./keys.ts";
 import { writeGeneral } from "./model_card.ts";
 import { sizeLabel } from "./model_name.ts";
@@ -115,6 +115,20 @@ function withSides(o: Output): Output[] {
     }
   }
   return out;
+}
+
+function tensorFacts(checkpoint: Checkpoint): TensorFacts {
+  const find = (suffix: string) => [...checkpoint.tensors.values()].find((t) => t.name.endsWith(suffix));
+  return {
+    integers(suffix) {
+      const t = find(suffix);
+      if (t?.dtype !== "I64") return undefined;
+      const bytes = checkpoint.readTensor(t);
+      const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+      return Array.from({ length: bytes.length / 8 }, (_, i) => view.getBigInt64(i * 8, true));
+    },
+    shape: (suffix) => find(suffix)?.shape,
+  };
 }
 
 interface Planned {
@@ -269,7 +283,7 @@ class Preparation {
     });
     const keys = new Keys(metadata, this.#family.arch);
     commonKeys(keys, c, n_block, this.#fileType(tensors));
-    this.#family.keys?.(keys, c, n_block);
+    this.#family.keys?.(keys, c, n_block, tensorFacts(checkpoint));
     metadata.set("general.quantization_version", ggufValue.u32(2));
     const known = this.#family.classes.find((name) => name === c.architecture) ?? this.#family.classes[0];
     this.#warnings.push(...writeVocabulary(metadata, checkpoint, known, options.chatTemplate));

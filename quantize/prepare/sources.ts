@@ -190,11 +190,11 @@ class Reader {
       const view = mxfp4View(t.name, shape, this.#bytes(t), this.#bytes(scales));
       return { name: `${base}.mxfp4`, view, stored: t.name };
     }
-    if (name.endsWith(".weight_packed")) return this.#fourBit(name, name.slice(0, -"_packed".length), t);
+    if (name.endsWith(".weight_packed")) return this.#fourBit(name.slice(0, -"_packed".length), t);
     const scaleName = this.#scaleOf(name);
     const scale = scaleName === undefined ? undefined : this.tensors.get(scaleName)!;
     const isByte = t.dtype === "U8" || t.dtype === "I8";
-    if (scale && isByte && (scale.dtype.startsWith("F8_") || scale.dtype === "U8")) return this.#fourBit(name, name, t);
+    if (scale && isByte && (scale.dtype.startsWith("F8_") || scale.dtype === "U8")) return this.#fourBit(name, t);
     const plain = storedView(this.checkpoint, t);
     if (!plain) {
       this.problems.push(`tensor "${t.name}" is stored as ${t.dtype}, which is not read`);
@@ -219,7 +219,7 @@ class Reader {
   }
 
   /** Two codes a byte, with a scale per 32 (MXFP4) or 16 (NVFP4). */
-  #fourBit(name: string, as: string, t: SafetensorsTensor): SourceTensor | undefined {
+  #fourBit(as: string, t: SafetensorsTensor): SourceTensor | undefined {
     const scaleName = this.#scaleOf(as);
     const scale = scaleName === undefined ? undefined : this.#take(scaleName);
     if (!scale) return this.#missing(t, `${as}_scale`);

@@ -17,8 +17,8 @@ export const MISTRAL3: Family = {
   classes: CLASSES,
   accepts: (c) => !isMistral4(c),
   arch: "mistral3",
-  keys(k, c, n_block) {
-    LLAMA.keys?.(k, c, n_block);
+  keys(k, c, n_block, facts) {
+    LLAMA.keys?.(k, c, n_block, facts);
     if (c.raw("model_type") !== "ministral3") return;
     const num = (name: string) => typeof c.rope[name] === "number" ? c.rope[name] as number : undefined;
     k.f32("rope.scaling.yarn_log_multiplier", num("mscale_all_dim"))

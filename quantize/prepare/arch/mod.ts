@@ -15,6 +15,7 @@ import { LLAMA } from "./llama.ts";
 import { MIMO2 } from "./mimo.ts";
 import { MINIMAX_M2 } from "./minimax.ts";
 import { MISTRAL3, MISTRAL4 } from "./mistral.ts";
+import { QWEN4EXP } from "./qwen4exp.ts";
 import { QWEN35, QWEN35MOE, QWEN3NEXT } from "./qwen_next.ts";
 import { QWEN2, QWEN2MOE, QWEN3, QWEN3MOE } from "./qwen.ts";
 
@@ -27,6 +28,7 @@ export const FAMILIES: readonly Family[] = [
   QWEN3NEXT,
   QWEN35,
   QWEN35MOE,
+  QWEN4EXP,
   MISTRAL3,
   MISTRAL4,
   GEMMA3,
