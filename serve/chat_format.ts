@@ -5,7 +5,7 @@
  */
 import { ChatFormat as ModelFormat } from "../core/chat/format.ts";
 import { createOutputParser } from "../core/chat/reasoning.ts";
-import type { ChatTemplateOptions } from "../core/chat/template.ts";
+import type { ChatMessage, ChatTemplateOptions } from "../core/chat/template.ts";
 import { detectFamily, preservedMarkers } from "../core/chat/tool_calls/detect.ts";
 import type { ChatFormat, ChatInput, Tokenizer } from "./model.ts";
 
@@ -39,27 +39,17 @@ export function chatFormat(source: string, options: ChatTemplateOptions, tokeniz
   };
 }
 
-/** Stands for the end of an assistant message that goes on; no text of a conversation holds it. */
-const OPEN_END = "\u{f8ff}open end\u{f8ff}";
-
 type Tags = { start: string; end: string } | undefined;
 
 function render(template: ModelFormat, input: ChatInput, tags: Tags): { prompt: string; inReasoning: boolean } {
-  const args = {
-    ...(input.tools === undefined ? {} : { tools: input.tools }),
-    kwargs: input.kwargs,
-  };
+  const messages = input.messages as unknown as ChatMessage[];
+  const args = { ...input, messages };
   if (input.continueFinal) {
-    // The template closes every message. What it writes from the end of the last content on is cut away.
-    const messages = [...input.messages];
-    const last = messages[messages.length - 1];
-    const content = String(last.content);
-    messages[messages.length - 1] = { ...last, content: content + OPEN_END };
-    const closed = template.renderText({ ...args, messages: messages as never, addGenerationPrompt: false });
+    const content = String(messages.at(-1)?.content ?? "");
     const inReasoning = tags !== undefined && content.lastIndexOf(tags.start) > content.lastIndexOf(tags.end);
-    return { prompt: closed.slice(0, closed.lastIndexOf(OPEN_END)), inReasoning };
+    return { prompt: template.render(args).prompt, inReasoning };
   }
-  const { addGenerationPrompt } = input;
-  const prompt = template.renderText({ ...args, messages: input.messages as never, addGenerationPrompt });
+  // Only the end of the prompt matters, which one rendering shows.
+  const prompt = template.renderText(args);
   return { prompt, inReasoning: tags !== undefined && prompt.trimEnd().endsWith(tags.start.trim()) };
 }

@@ -1,0 +1,136 @@
+/** The server on bloom-nano: real tokens, real logits, a real client. On the CPU library, or where that is not built a little of it on the reference backend. */
+import assert from "node:assert/strict";
+import OpenAI from "openai";
+import { libraryPath, openModel } from "../../ffi/mod.ts";
+import { servedModel } from "../../serve/language_model.ts";
+import { type RunningServer, startServer } from "../../serve/server.ts";
+import { bloomNano, referencePrompts } from "../models.ts";
+
+const native = libraryPath("cpu") !== undefined;
+
+async function withNano(
+  options: { n_slots: number; n_ctx: number },
+  test: (server: RunningServer, client: OpenAI) => Promise<void>,
+): Promise<void> {
+  const { n_slots, n_ctx } = options;
+  using opened = await openModel(await bloomNano("bf16"), {
+    device: native ? "cpu" : "reference",
+    n_ctx,
+    n_cache: n_ctx * n_slots,
+    n_ubatch: 64,
+  });
+  const server = await startServer({ model: servedModel(opened.model), port: 0, n_slots });
+  try {
+    await test(server, new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 }));
+  } finally {
+    await server.stop();
+  }
+}
+
+async function post(server: RunningServer, path: string, body: unknown): Promise<any> {
+  const response = await fetch(server.url + path, { method: "POST", body: JSON.stringify(body) });
+  const answer = await response.json();
+  assert.equal(response.status, 200, JSON.stringify(answer));
+  return answer;
+}
+
+Deno.test("bloom-nano chats, thinks and continues like the reference", async () => {
+  await withNano({ n_slots: 1, n_ctx: 256 }, async (server, client) => {
+    const { ids, greedy_ids } = referencePrompts().chat_plain;
+    const n = native ? 12 : 3;
+    const { tokens } = await post(server, "/completion", {
+      prompt: ids,
+      n_predict: n,
+      temperature: 0,
+      return_tokens: true,
+      ignore_eos: true,
+    });
+    assert.deepEqual(tokens, greedy_ids.slice(0, n));
+    if (!native) return;
+    const answer = await client.chat.completions.create({
+      model: "bloom-nano",
+      messages: [{ role: "user", content: "What is 27 + 58?" }],
+      temperature: 0,
+    });
+    const message = answer.choices[0].message as { content: string; reasoning_content?: string };
+    assert.equal(message.content, "27 + 58 = 85.");
+    assert.ok(message.reasoning_content!.includes("write 5 and carry 1"));
+    assert.equal(answer.choices[0].finish_reason, "stop");
+  });
+});
+
+Deno.test({
+  name: "bloom-nano calls a tool, and streams the call",
+  ignore: !native,
+  fn: () =>
+    withNano({ n_slots: 1, n_ctx: 512 }, async (_server, client) => {
+      const stream = await client.chat.completions.create({
+        model: "bloom-nano",
+        messages: [{ role: "user", content: "What is the weather in Berlin?" }],
+        tools: [{
+          type: "function",
+          function: {
+            name: "get_weather",
+            description: "Get the weather in a city",
+            parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] },
+          },
+        }],
+        temperature: 0,
+        stream: true,
+      });
+      let args = "", name = "", reason = "";
+      for await (const { choices: [choice] } of stream) {
+        for (const part of choice.delta.tool_calls ?? []) {
+          name = part.function?.name ?? name;
+          args += part.function?.arguments ?? "";
+        }
+        reason = choice.finish_reason ?? reason;
+      }
+      assert.deepEqual([name, JSON.parse(args), reason], ["get_weather", { city: "Berlin" }, "tool_calls"]);
+    }),
+});
+
+Deno.test({
+  name: "bloom-nano answers together, bit for bit, what it answers alone",
+  ignore: !native,
+  fn: () =>
+    withNano({ n_slots: 3, n_ctx: 512 }, async (server) => {
+      const long = "The quick brown fox jumps over the lazy dog. ".repeat(12);
+      const jobs = ["The kernel is", long, "한국어", "def main():\n", long + "Then", "City (noun):"].flatMap((
+        prompt,
+        i,
+      ) => [
+        { prompt, temperature: 0, n_predict: 24, n_probs: 3, cache_prompt: false },
+        { prompt, temperature: 1.1, top_k: 0, seed: 7 + i, n_predict: 24, n_probs: 3, cache_prompt: false },
+      ]);
+      const ask = async (job: object) => {
+        const { content, completion_probabilities } = await post(server, "/completion", job);
+        return { content, completion_probabilities };
+      };
+      const alone = [];
+      for (const job of jobs) alone.push(await ask(job));
+      assert.deepEqual(await Promise.all(jobs.map(ask)), alone);
+      // With reused prefixes, in another order, still the same bits.
+      const cached = [...jobs].reverse().map((job) => ({ ...job, cache_prompt: true }));
+      assert.deepEqual(await Promise.all(cached.map(ask)), [...alone].reverse());
+    }),
+});
+
+Deno.test({
+  name: "bloom-nano scores an echoed prompt as the reference does",
+  ignore: !native,
+  fn: () =>
+    withNano({ n_slots: 1, n_ctx: 512 }, async (server) => {
+      const { ids, next_logprob } = referencePrompts().english;
+      const { choices } = await post(server, "/v1/completions", {
+        prompt: ids,
+        echo: true,
+        logprobs: 1,
+        max_tokens: 0,
+      });
+      const [first, ...rest] = choices[0].logprobs.token_logprobs;
+      assert.equal(first, null);
+      rest.forEach((lp: number, i: number) => assert.ok(Math.abs(lp - next_logprob[i]) < 2e-3, `position ${i}`));
+      assert.equal(rest.length, ids.length - 1);
+    }),
+});

@@ -1,0 +1,95 @@
+/** `bloomery serve` as a process: it starts, answers, drains at the first signal and ends at once at the second. */
+import assert from "node:assert/strict";
+import { repoDir } from "../shared.ts";
+import { bloomNano } from "../models.ts";
+import { readEvents } from "./harness.ts";
+
+interface Served {
+  url: string;
+  process: Deno.ChildProcess;
+  /** What it wrote to stderr so far. */
+  log: () => string;
+}
+
+async function spawn(...flags: string[]): Promise<Served> {
+  const command = new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", "--no-check", `${repoDir}cli/main.ts`, "serve", "--device", "reference", ...flags],
+    cwd: repoDir,
+    stdout: "null",
+    stderr: "piped",
+  });
+  const process = command.spawn();
+  let log = "";
+  const { promise, resolve, reject } = Promise.withResolvers<string>();
+  (async () => {
+    for await (const part of process.stderr.pipeThrough(new TextDecoderStream())) {
+      log += part;
+      const url = /serving on (http:\S+):/.exec(log)?.[1];
+      if (url !== undefined) resolve(url);
+    }
+    reject(new Error(`ended before it served: ${log}`));
+  })();
+  return { url: await promise, process, log: () => log };
+}
+
+const babble = (url: string, n_predict: number) =>
+  fetch(url + "/completion", {
+    method: "POST",
+    body: JSON.stringify({ prompt: "The", n_predict, stream: true, ignore_eos: true }),
+  });
+
+Deno.test("bloomery serve answers, and SIGTERM lets the running answer finish", async () => {
+  const { url, process, log } = await spawn(
+    "-m",
+    await bloomNano("bf16"),
+    "--port",
+    "0",
+    "--ctx-size",
+    "64",
+    "-a",
+    "nano",
+  );
+  const models = await (await fetch(url + "/v1/models")).json();
+  assert.equal(models.data[0].id, "nano");
+  const running = await babble(url, 6);
+  process.kill("SIGTERM");
+  const events = readEvents(await running.text());
+  assert.deepEqual([events.at(-1).stop, events.at(-1).tokens_predicted], [true, 6]);
+  assert.equal((await process.status).code, 0, log());
+});
+
+Deno.test("bloomery serve ends at once at the second signal", async () => {
+  const { url, process } = await spawn("-m", await bloomNano("bf16"), "--port", "0", "--ctx-size", "512");
+  const running = await babble(url, 500);
+  process.kill("SIGTERM");
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  process.kill("SIGTERM");
+  assert.equal((await process.status).code, 130);
+  await assert.rejects(running.text());
+});
+
+Deno.test("bloomery serve refuses a port in use, a missing model and broken JSON in one message", async () => {
+  const taken = Deno.listen({ hostname: "127.0.0.1", port: 0 });
+  const { port } = taken.addr as Deno.NetAddr;
+  const model = await bloomNano("bf16");
+  const cases: [string[], string, number][] = [
+    [["-m", model, "--port", String(port), "--ctx-size", "64"], "usage.address", 2],
+    [["-m", model, "--chat-template-kwargs", "{"], "usage.value", 2],
+    [["-m", model, "--chat-template-file", "/nowhere"], "usage.file", 2],
+    [["-m", "/nowhere.gguf"], "/nowhere.gguf", 1],
+  ];
+  try {
+    for (const [flags, expected, code] of cases) {
+      const { stderr, code: got } = await new Deno.Command(Deno.execPath(), {
+        args: ["run", "-A", "--no-check", `${repoDir}cli/main.ts`, "serve", "--device", "reference", ...flags],
+        cwd: repoDir,
+      }).output();
+      const text = new TextDecoder().decode(stderr);
+      assert.ok(text.includes(expected), text);
+      assert.equal(got, code, text);
+      assert.ok(!text.includes("    at "), text);
+    }
+  } finally {
+    taken.close();
+  }
+});
