@@ -86,7 +86,10 @@ export function parseArgs(argv: readonly string[], commands: readonly Command[],
     sub.action(() => {
       const options = sub.opts() as Record<string, FlagValue>;
       const camel = (name: string) => name.replace(/-(.)/g, (_, c: string) => c.toUpperCase());
-      const values = new Map(command.flags.map((f) => [f.name, options[camel(f.name)]] as const));
+      // commander stores `--no-x` as `x`, false when given.
+      const valueOf = (name: string): FlagValue =>
+        name.startsWith("no-") ? options[camel(name.slice(3))] === false : options[camel(name)];
+      const values = new Map(command.flags.map((f) => [f.name, valueOf(f.name)] as const));
       parsed = { kind: "run", command, args: [...sub.args], flags: new Flags(values) };
     });
   }
