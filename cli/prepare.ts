@@ -3,6 +3,7 @@
  * @module
  */
 import { type Command, COMMON, EXIT } from "./command.ts";
+import { parseSize } from "./size.ts";
 
 export const prepare: Command = {
   name: "prepare",
@@ -42,8 +43,22 @@ export const prepare: Command = {
       help: "draft layers (multi-token prediction) of models that have them",
     },
     { name: "chat-template", type: "string", value: "FILE", help: "chat template to use instead of the checkpoint's" },
+    {
+      name: "split-max-size",
+      type: "string",
+      value: "SIZE",
+      help: "write a set of files with at most SIZE of tensors each",
+    },
+    {
+      name: "split-max-tensors",
+      type: "int",
+      value: "N",
+      min: 1,
+      help: "write a set of files with at most N tensors each",
+    },
+    { name: "no-tensor-first-split", type: "bool", help: "the first file of a set holds metadata only" },
+    { name: "room", type: "string", value: "SIZE", help: "bytes that buffers may take, such as 512M" },
     { name: "vocab-only", type: "bool", help: "metadata and vocabulary without tensors" },
-    COMMON.threads,
     COMMON.json,
     COMMON.quiet,
   ],
@@ -54,13 +69,12 @@ export const prepare: Command = {
     const [dir] = args;
     const out = flags.str("output")!;
     const templatePath = flags.str("chat-template");
-    // The native library is opened only for the one type that it encodes.
-    const backend = flags.str("outtype") === "q8_0"
-      ? (await import("../ffi/backend.ts")).openNativeBackend("cpu", { threads: flags.num("threads") ?? 0 })
-      : undefined;
-    using _ = backend ?? { [Symbol.dispose]() {} };
     let bar: ReturnType<typeof io.bar> | undefined;
     const start = performance.now();
+    const size = (name: string) => flags.has(name) ? parseSize(flags.str(name)!, name) : undefined;
+    const splitMaxSize = size("split-max-size");
+    const splitMaxTensors = flags.num("split-max-tensors");
+    const room = size("room");
     const strs = (name: string) => flags.strs(name).length > 0 ? { [name]: flags.strs(name) } : {};
     const work = prepare(dir, out, {
       outtype: flags.str("outtype") as "auto",
@@ -72,7 +86,10 @@ export const prepare: Command = {
       mtp: flags.str("mtp") !== "drop",
       ...(templatePath === undefined ? {} : { chatTemplate: await Deno.readTextFile(templatePath) }),
       vocabOnly: flags.bool("vocab-only"),
-      ...(backend ? { quantize: (job) => backend.quantize(job) } : {}),
+      ...(splitMaxSize === undefined ? {} : { splitMaxSize }),
+      ...(splitMaxTensors === undefined ? {} : { splitMaxTensors }),
+      noTensorFirstSplit: flags.bool("no-tensor-first-split"),
+      ...(room === undefined ? {} : { room }),
       signal: io.signal,
       onProgress: (p) => (bar ??= io.bar("prepare", p.totalBytes, "B")).update(p.bytes),
     });
@@ -82,7 +99,7 @@ export const prepare: Command = {
     if (flags.bool("json")) {
       io.json({
         schema: "bloomery.prepare.v1",
-        path: result.path,
+        paths: result.paths,
         architecture: result.architecture,
         n_tensors: result.n_tensors,
         bytes: result.bytes,
@@ -93,7 +110,7 @@ export const prepare: Command = {
     } else {
       const types = Object.entries(result.types).map(([type, n]) => `${n} ${type}`).join(", ");
       io.note(
-        `wrote ${out}: ${result.architecture}, ${result.n_tensors} tensors (${types}), ` +
+        `wrote ${result.paths.join(", ")}: ${result.architecture}, ${result.n_tensors} tensors (${types}), ` +
           `${(result.bytes / 1e6).toFixed(1)} MB in ${seconds.toFixed(1)} s`,
       );
     }

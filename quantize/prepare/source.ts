@@ -8,6 +8,7 @@ import { ggufValue, Metadata } from "../../core/gguf/metadata.ts";
 import { type GgmlType, ggmlType } from "../../core/gguf/types.ts";
 import type { TensorInfo } from "../../core/gguf/write.ts";
 import { type Checkpoint, openCheckpoint } from "../../core/safetensors/read.ts";
+import { globs } from "../patterns.ts";
 import { familyOf } from "./arch/mod.ts";
 import { Config } from "./config.ts";
 import { convertFloats, elementAt, f32Of, firstNonFinite, type FloatType, toF32 } from "./dtype.ts";
@@ -73,13 +74,6 @@ export interface PreparedSource extends Disposable {
    */
   read(tensor: PreparedTensor, row: number, rows: number): Promise<Uint8Array>;
   close(): void;
-}
-
-/** Texts with `*` as one expression; undefined when there are none. */
-function globs(patterns: readonly string[] | undefined): RegExp | undefined {
-  if (!patterns || patterns.length === 0) return undefined;
-  const one = (p: string) => p.split("*").map((s) => s.replaceAll(/[.+?^${}()|[\]\\]/g, "\\$&")).join(".*");
-  return new RegExp(`^(?:${patterns.map(one).join("|")})$`);
 }
 
 /** Parts of multimodal checkpoints that are not the language model. */
