@@ -4,6 +4,7 @@
  */
 import type { App } from "./app.ts";
 import { badRequest, unsupported } from "./errors.ts";
+import type { Tokenizer } from "./model.ts";
 import type { ChatRequestMessage, Conversation } from "./schemas.ts";
 
 /**
@@ -93,4 +94,16 @@ function prepareCall(call: Call, i: number, j: number): Record<string, unknown> 
     }
   }
   return { ...call, type: "function", function: { ...call.function, arguments: args } };
+}
+
+/**
+ * The tokens of a rendered conversation. Where the template writes the start token and the vocabulary adds it too, one is
+ * left; the same at the end.
+ */
+export function chatTokens(tokenizer: Tokenizer, prompt: string): Int32Array {
+  const ids = tokenizer.encode(prompt, { addSpecial: true, parseSpecial: true });
+  const { bos, eos } = tokenizer;
+  const from = bos !== null && ids[0] === bos && ids[1] === bos ? 1 : 0;
+  const to = eos !== null && ids.at(-1) === eos && ids.at(-2) === eos ? ids.length - 1 : ids.length;
+  return ids.subarray(from, to);
 }

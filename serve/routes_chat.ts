@@ -3,7 +3,7 @@
  * @module
  */
 import { type App, type ClientRequest, json, randomId, slotOf } from "./app.ts";
-import { renderChat } from "./conversation.ts";
+import { chatTokens, renderChat } from "./conversation.ts";
 import { badRequest, unsupported } from "./errors.ts";
 import type { Generation, GenerationEnd } from "./generation.ts";
 import { logprobEntry, type TokenRecord } from "./logprobs.ts";
@@ -18,7 +18,7 @@ export function chatCompletions(app: App, { body, signal }: ClientRequest): Prom
   refuse(request);
   const { chat, tokenizer } = app.model;
   const { prompt: text, inReasoning } = renderChat(app, request);
-  const prompt = tokenizer.encode(text, { addSpecial: true, parseSpecial: true });
+  const prompt = chatTokens(tokenizer, text);
   const sampler = createSampler(app.model, request);
   const parser = chat.createParser({
     reasoningFormat: request.reasoning_format ?? app.settings.reasoningFormat,

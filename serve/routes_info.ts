@@ -2,7 +2,7 @@
  * What the server says about itself: /health, /v1/models, /props, /slots.
  * @module
  */
-import { type App, type ClientRequest, json } from "./app.ts";
+import { type App, json } from "./app.ts";
 import { describeSampling } from "./sampling.ts";
 
 export function health(): Response {
@@ -47,6 +47,7 @@ export function props(app: App): Response {
     total_slots: scheduler.slots.length,
     model_alias: model.id,
     model_path: model.path,
+    ...(model.meta.ftype === undefined ? {} : { model_ftype: model.meta.ftype }),
     modalities: { vision: false, audio: false },
     chat_template: model.chat.source,
     bos_token: text(model.tokenizer.bos),
@@ -56,6 +57,21 @@ export function props(app: App): Response {
 }
 
 /** What each slot does now. */
-export function slots(app: App, _request: ClientRequest): Response {
-  return json(app.scheduler.views());
+export function slots(app: App): Response {
+  return json(
+    app.scheduler.views().map((slot) => ({
+      id: slot.id,
+      id_task: slot.id_task,
+      n_ctx: app.scheduler.n_ctx,
+      is_processing: slot.is_processing,
+      n_prompt_tokens: slot.n_prompt_tokens,
+      n_prompt_tokens_cache: slot.n_prompt_cached,
+      n_tokens_cached: slot.n_cached,
+      next_token: [{
+        has_next_token: slot.is_processing && slot.n_remain > 0,
+        n_remain: slot.n_remain,
+        n_decoded: slot.n_decoded,
+      }],
+    })),
+  );
 }

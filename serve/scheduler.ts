@@ -27,12 +27,15 @@ export interface Ticket {
 /** A slot, for whoever watches. */
 export interface SlotView {
   id: number;
-  n_ctx: number;
   is_processing: boolean;
+  /** The job at work, -1 without one. */
   id_task: number;
   n_prompt_tokens: number;
+  /** Of these, taken over from a cache. */
+  n_prompt_cached: number;
   n_decoded: number;
   n_remain: number;
+  /** Tokens computed and kept, whether it works or not. */
   n_cached: number;
 }
 
@@ -141,10 +144,10 @@ export class Scheduler {
   views(): SlotView[] {
     return this.slots.map((slot) => ({
       id: slot.id,
-      n_ctx: this.#engine.n_ctx,
       is_processing: slot.run !== undefined,
       id_task: slot.run?.id ?? -1,
       n_prompt_tokens: slot.run?.job.prompt.length ?? 0,
+      n_prompt_cached: slot.run?.n_cached ?? 0,
       n_decoded: slot.run?.n_generated ?? 0,
       n_remain: slot.run === undefined ? 0 : slot.run.job.maxTokens - slot.run.n_generated,
       n_cached: slot.n_computed,

@@ -1,0 +1,53 @@
+/** Any body at all: the answer is a 200 or a 4xx in OpenAI's shape, and the next request is served. */
+import assert from "node:assert/strict";
+import fc from "fast-check";
+import { chatSchema, completionSchema, openaiCompletionSchema } from "../../serve/schemas.ts";
+import { withServer } from "./harness.ts";
+
+const value = fc.oneof(
+  fc.jsonValue({ maxDepth: 2 }),
+  fc.constantFrom(null, true, -1, 0, 1, 2.5, 1e300, 3e9, -1e300, 2 ** 53, "", "\0", "\ud800", [], {}, [[]], [[1]], [
+    "",
+  ]),
+  fc.array(fc.integer({ min: -5, max: 300 }), { maxLength: 5 }),
+  fc.array(
+    fc.record({ role: fc.constantFrom("user", "assistant", "tool", "bad"), content: fc.jsonValue({ maxDepth: 1 }) }),
+  ),
+);
+
+/** A body with a good base and some of the known fields spoilt. */
+function bodies(base: Record<string, unknown>, fields: string[]): fc.Arbitrary<Record<string, unknown>> {
+  return fc.dictionary(fc.constantFrom(...fields), value, { maxKeys: 4 }).map((spoilt) => ({
+    ...base,
+    max_tokens: 3,
+    n_predict: 3,
+    ...spoilt,
+  }));
+}
+
+for (
+  const [path, base, schema] of [
+    ["/completion", { prompt: "x" }, completionSchema],
+    ["/v1/completions", { prompt: "x" }, openaiCompletionSchema],
+    ["/v1/chat/completions", { messages: [{ role: "user", content: "x" }] }, chatSchema],
+  ] as const
+) {
+  Deno.test(`${path} takes any body`, async () => {
+    const failures: unknown[] = [];
+    await withServer({ n_ctx: 64, onError: (e) => failures.push(e) }, async ({ server, post }) => {
+      await fc.assert(
+        fc.asyncProperty(bodies(base, Object.keys(schema.shape)), async (body) => {
+          const response = await fetch(server.url + path, { method: "POST", body: JSON.stringify(body) });
+          const text = await response.text();
+          assert.deepEqual(failures, [], JSON.stringify(body));
+          assert.ok(response.status === 200 || response.status === 400, `${response.status} ${text}`);
+          assert.ok(!text.includes('"server_error"'), JSON.stringify(body) + text);
+          if (response.status === 400) assert.equal(typeof JSON.parse(text).error.message, "string");
+        }),
+        { numRuns: 400 },
+      );
+      assert.equal((await post("/completion", { prompt: "[[[ok]]]" })).body.content, "ok");
+      assert.equal(server.scheduler.n_active + server.scheduler.n_waiting, 0);
+    });
+  });
+}
