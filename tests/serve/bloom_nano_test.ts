@@ -9,15 +9,18 @@ import { bloomNano, referencePrompts } from "../models.ts";
 const native = libraryPath("cpu") !== undefined;
 
 async function withNano(
-  options: { n_slots: number; n_ctx: number },
+  options: { n_slots: number; n_ctx: number; n_cache?: number },
   test: (server: RunningServer, client: OpenAI) => Promise<void>,
 ): Promise<void> {
   const { n_slots, n_ctx } = options;
   using opened = await openModel(await bloomNano("bf16"), {
     device: native ? "cpu" : "reference",
     n_ctx,
-    n_cache: n_ctx * n_slots,
+    n_cache: options.n_cache ?? n_ctx * n_slots,
     n_ubatch: 64,
+    // The reference numbers were made with float32 throughout.
+    cacheTypeK: "f32",
+    cacheTypeV: "f32",
   });
   const server = await startServer({ model: servedModel(opened.model), port: 0, n_slots });
   try {
@@ -133,4 +136,22 @@ Deno.test({
       rest.forEach((lp: number, i: number) => assert.ok(Math.abs(lp - next_logprob[i]) < 2e-3, `position ${i}`));
       assert.equal(rest.length, ids.length - 1);
     }),
+});
+
+Deno.test({
+  name: "bloom-nano answers the same when the cache is too small for all slots",
+  ignore: !native,
+  fn: async () => {
+    const jobs = ["The kernel is", "한국어", "def main():\n"].map((start, i) => (
+      { prompt: start.repeat(20), temperature: 0.7, seed: i, n_predict: 90, ignore_eos: true }
+    ));
+    const ask = async (server: RunningServer, job: object) => (await post(server, "/completion", job)).content;
+    const alone: string[] = [];
+    await withNano({ n_slots: 1, n_ctx: 256 }, async (server) => {
+      for (const job of jobs) alone.push(await ask(server, job));
+    });
+    await withNano({ n_slots: 3, n_ctx: 256, n_cache: 256 }, async (server) => {
+      assert.deepEqual(await Promise.all(jobs.map((job) => ask(server, job))), alone);
+    });
+  },
 });
