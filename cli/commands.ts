@@ -8,6 +8,7 @@ import { evaluate } from "./eval.ts";
 import { inspect } from "./inspect.ts";
 import { merge } from "./merge.ts";
 import { prepare } from "./prepare.ts";
+import { quantize } from "./quantize.ts";
 import { run } from "./run.ts";
 import { score } from "./score.ts";
 import { serve } from "./serve.ts";
@@ -17,6 +18,7 @@ import { template } from "./template.ts";
 
 export const commands: readonly Command[] = [
   prepare,
+  quantize,
   run,
   serve,
   score,
