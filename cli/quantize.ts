@@ -1,0 +1,309 @@
+/**
+ * `bloomery quantize`: a model becomes a smaller one. Arguments and options as llama-quantize has them, and a few more.
+ * @module
+ */
+import { UsageError } from "../core/errors.ts";
+import type { FileType } from "../quantize/file_types.ts";
+import type { QuantizeOptions, QuantizeProgress } from "../quantize/quantize.ts";
+import type { QuantizeSource } from "../quantize/quantize_source.ts";
+import { type Command, COMMON, EXIT, type Flags } from "./command.ts";
+import { parseSize } from "./size.ts";
+
+/** What the arguments say. */
+export interface QuantizeRequest {
+  readonly input: string;
+  readonly output: string;
+  readonly fileType: FileType;
+  /** 0 = one per core. */
+  readonly threads: number;
+}
+
+/**
+ * `INPUT [OUTPUT] TYPE [THREADS]`; without OUTPUT the name is made from the type, beside the input.
+ * @throws {UsageError} `usage.arguments`, `usage.file_type`
+ */
+export async function quantizeArguments(args: readonly string[], keepSplit: boolean): Promise<QuantizeRequest> {
+  const { findFileType, parseFileType } = await import("../quantize/file_types.ts");
+  const [input, ...rest] = args;
+  if (rest.length === 0) {
+    throw new UsageError("usage.arguments", "Cannot quantize: the type is missing", {
+      hint: "give the arguments INPUT [OUTPUT] TYPE [THREADS]",
+    });
+  }
+  // A file name may begin with a digit, and so look like the number of a type; what follows it tells.
+  const first = findFileType(rest[0]);
+  const named = first?.name === rest[0].toUpperCase() || /^\d+$/.test(rest[0]);
+  const isType = first !== undefined && (named || rest[1] === undefined || findFileType(rest[1]) === undefined);
+  const fileType = isType ? first : parseFileType(rest[1] ?? rest[0]);
+  const folder = /^.*[/\\]/s.exec(input)?.[0] ?? "";
+  const output = isType ? `${folder}ggml-model-${fileType.name}${keepSplit ? "" : ".gguf"}` : rest[0];
+  const [threads, ...more] = rest.slice(isType ? 1 : 2);
+  if (more.length > 0) {
+    throw new UsageError("usage.arguments", `Cannot quantize: argument "${more[0]}" is one too many`, {
+      hint: "give the arguments INPUT [OUTPUT] TYPE [THREADS]",
+    });
+  }
+  const n = threads === undefined ? 0 : Number(/^\s*([+-]?\d+)/.exec(threads)?.[1] ?? NaN);
+  if (Number.isNaN(n)) {
+    throw new UsageError("usage.arguments", `Cannot use "${threads}" threads: expected a whole number`, {
+      at: { got: threads },
+    });
+  }
+  return { input, output, fileType, threads: Math.max(0, n) };
+}
+
+/** Layer numbers of `--prune-layers`. */
+function parseLayers(text: string): number[] {
+  return text.split(",").map((item) => {
+    const n = /^\s*(\d+)/.exec(item)?.[1];
+    if (n !== undefined) return Number(n);
+    throw new UsageError("usage.layers", `Cannot prune layer "${item}": expected a layer number from 0`, {
+      at: { flag: "prune-layers", got: item },
+    });
+  });
+}
+
+/** Options that the flags ask for, importance matrix included. */
+export async function quantizeOptions(flags: Flags, fileType: FileType): Promise<QuantizeOptions> {
+  const { parseTensorType } = await import("../quantize/file_types.ts");
+  const { parseTypePattern } = await import("../quantize/plan.ts");
+  const { parseOverride } = await import("../quantize/output_metadata.ts");
+  const tensorType = (flag: string) => {
+    const text = flags.str(flag);
+    return text === undefined ? undefined : parseTensorType(text, flag);
+  };
+  const patterns = flags.strs("tensor-type").map((text) =>
+    parseTypePattern(text, (name) => parseTensorType(name, "tensor-type"))
+  );
+  for (const path of flags.strs("tensor-type-file")) {
+    const items = (await Deno.readTextFile(path)).split(/\s+/).filter((item) => item !== "");
+    for (const item of items) {
+      patterns.push(parseTypePattern(item, (name) => parseTensorType(name, "tensor-type-file")));
+    }
+  }
+  const prune = flags.str("prune-layers");
+  const room = flags.str("room");
+  const buffer = flags.num("max-buffer-size");
+  return {
+    fileType,
+    pure: flags.bool("pure"),
+    leaveOutputTensor: flags.bool("leave-output-tensor"),
+    allowRequantize: flags.bool("allow-requantize"),
+    outputTensorType: tensorType("output-tensor-type"),
+    tokenEmbeddingType: tensorType("token-embedding-type"),
+    tensorTypes: patterns,
+    ...(prune === undefined ? {} : { pruneLayers: parseLayers(prune) }),
+    keepSplit: flags.bool("keep-split"),
+    imatrix: await readFlagImatrix(flags),
+    noFallback: flags.bool("no-fallback"),
+    dryRun: flags.bool("dry-run"),
+    overrides: flags.strs("override-kv").map(parseOverride),
+    ...(room !== undefined
+      ? { room: parseSize(room, "room") }
+      : buffer !== undefined
+      ? { room: buffer * 2 ** 20 }
+      : {}),
+    resume: flags.bool("resume"),
+  };
+}
+
+async function readFlagImatrix(flags: Flags) {
+  const paths = flags.strs("imatrix");
+  const filter = { include: flags.strs("include-weights"), exclude: flags.strs("exclude-weights") };
+  if (paths.length === 0) {
+    if (filter.include.length === 0 && filter.exclude.length === 0) return undefined;
+    throw new UsageError("usage.weights", "Cannot filter an importance matrix where none is given", {
+      hint: "give --imatrix FILE, or leave out --include-weights and --exclude-weights",
+    });
+  }
+  const { mergeImatrices, readImatrix, useImatrix } = await import("../quantize/imatrix.ts");
+  const files = paths.map(readImatrix);
+  return useImatrix(files.length === 1 ? files[0] : mergeImatrices(files, paths[0]), filter);
+}
+
+async function openSource(input: string, flags: Flags): Promise<QuantizeSource> {
+  const { folderQuantizeSource, ggufQuantizeSource } = await import("../quantize/quantize_source.ts");
+  if (!flags.has("hf")) return ggufQuantizeSource(input);
+  const template = flags.str("chat-template");
+  return folderQuantizeSource(input, {
+    outtype: flags.str("outtype") as "auto",
+    ...(flags.has("arch") ? { arch: flags.str("arch")! } : {}),
+    ...(flags.strs("ignore").length > 0 ? { ignore: flags.strs("ignore") } : {}),
+    mtp: flags.str("mtp") !== "drop",
+    ...(template === undefined ? {} : { chatTemplate: await Deno.readTextFile(template) }),
+  });
+}
+
+export const quantize: Command = {
+  name: "quantize",
+  summary: "Quantize a GGUF file, or a Hugging Face folder with --hf",
+  arguments: [
+    { name: "input", help: "GGUF file or the first of a split set; not with --hf", optional: true },
+    {
+      name: "output-type-threads",
+      help: "the GGUF file to make (ggml-model-TYPE.gguf where left out), its type, host threads",
+      variadic: true,
+      optional: true,
+    },
+  ],
+  flags: [
+    { name: "hf", type: "string", value: "DIR", help: "quantize a Hugging Face folder, without a GGUF file between" },
+    { name: "allow-requantize", type: "bool", help: "take tensors that are quantized already" },
+    { name: "leave-output-tensor", type: "bool", help: "keep output.weight as it is" },
+    { name: "pure", type: "bool", help: "no mixture: every tensor gets the type itself" },
+    {
+      name: "imatrix",
+      type: "strings",
+      value: "FILE",
+      help: "importance matrix, GGUF or the old format; several are added up",
+    },
+    {
+      name: "include-weights",
+      type: "strings",
+      value: "TEXT",
+      help: "use only entries of the importance matrix with this in their name",
+    },
+    {
+      name: "exclude-weights",
+      type: "strings",
+      value: "TEXT",
+      help: "use no entries of the importance matrix with this in their name",
+    },
+    { name: "output-tensor-type", type: "string", value: "TYPE", help: "type of output.weight" },
+    { name: "token-embedding-type", type: "string", value: "TYPE", help: "type of the token embedding" },
+    {
+      name: "tensor-type",
+      type: "strings",
+      value: "PATTERN=TYPE",
+      help: "type of tensors whose name has a match of the regular expression; the first that matches decides",
+    },
+    { name: "tensor-type-file", type: "strings", value: "FILE", help: "more of these, separated by white space" },
+    { name: "prune-layers", type: "string", value: "L0,L1,...", help: "leave out these layers" },
+    { name: "keep-split", type: "bool", help: "one output file for each input file of a set" },
+    {
+      name: "override-kv",
+      type: "strings",
+      value: "KEY=TYPE:VALUE",
+      help: "set metadata; TYPE is int, float, bool or str",
+    },
+    { name: "dry-run", type: "bool", help: "print what would be done; read no tensor, write nothing" },
+    { name: "no-fallback", type: "bool", help: "refuse where a row does not fit the blocks of its type" },
+    { name: "room", type: "string", value: "SIZE", help: "most memory for rows, such as 512M; default 256 MiB" },
+    { name: "max-buffer-size", type: "int", value: "MIB", min: 1, help: "the same in MiB" },
+    { name: "resume", type: "bool", help: "go on from what an interrupted run left" },
+    {
+      name: "outtype",
+      type: "string",
+      value: "TYPE",
+      default: "auto",
+      choices: ["f32", "f16", "bf16", "auto", "keep"],
+      help: "with --hf: the type that tensors have on the way, as prepare has it",
+    },
+    { name: "arch", type: "string", value: "NAME", help: "with --hf: architecture to use" },
+    { name: "ignore", type: "strings", value: "PATTERN", help: "with --hf: pass over such tensors of the checkpoint" },
+    {
+      name: "mtp",
+      type: "string",
+      value: "WHAT",
+      default: "keep",
+      choices: ["keep", "drop"],
+      help: "with --hf: draft layers",
+    },
+    { name: "chat-template", type: "string", value: "FILE", help: "with --hf: chat template to use" },
+    { ...COMMON.json, help: "print one JSON object a line on stdout: events, then the result" },
+    COMMON.quiet,
+  ],
+  epilog: "Examples:\n  bloomery quantize model-bf16.gguf model-q4.gguf Q4_K_M\n" +
+    "  bloomery quantize --imatrix model.imatrix.gguf model-bf16.gguf model-iq2.gguf IQ2_M 16\n" +
+    "  bloomery quantize --hf ./Qwen3-8B qwen3-8b-q4.gguf Q4_K_M",
+
+  async run({ args, flags, io }) {
+    const hf = flags.str("hf");
+    const all = hf === undefined ? args : [hf, ...args];
+    if (all.length === 0) {
+      throw new UsageError("usage.arguments", "Cannot quantize: the input is missing", {
+        hint: "give the arguments INPUT [OUTPUT] TYPE [THREADS]",
+      });
+    }
+    const request = await quantizeArguments(all, flags.bool("keep-split"));
+    const options = await quantizeOptions(flags, request.fileType);
+    using source = await openSource(request.input, flags);
+    for (const w of source.warnings) io.warn(w);
+    const { planFor, quantize } = await import("../quantize/quantize.ts");
+    const { planTable, summarize, summaryLines } = await import("../quantize/quantize_summary.ts");
+    const json = flags.bool("json");
+
+    if (options.dryRun) {
+      const plan = planFor(source, options);
+      const summary = summarize(plan);
+      for (const w of plan.warnings) io.warn(w);
+      if (json) {
+        const tensors = plan.tensors.map((t) => ({
+          name: t.name,
+          ne: t.ne,
+          from: t.source.type.name,
+          to: t.type.name,
+          planned: t.planned.name,
+          imatrix: t.importance !== undefined,
+          source_bytes: t.sourceBytes,
+          bytes: t.bytes,
+        }));
+        io.json({ schema: "bloomery.quantize_plan.v1", file_type: plan.fileType.name, summary, tensors });
+      } else {
+        io.out(planTable(plan) + "\n");
+        io.out(summaryLines(summary).map((line) => line + "\n").join(""));
+      }
+      return EXIT.done;
+    }
+
+    const { openNativeBackend } = await import("../ffi/backend.ts");
+    using backend = openNativeBackend("cpu", { threads: request.threads });
+    const start = performance.now();
+    let bar: ReturnType<typeof io.bar> | undefined;
+    const report = (p: QuantizeProgress) => {
+      if (io.isTerminal) (bar ??= io.bar("quantize", p.total, "B")).update(p.done);
+      if (!p.whole) return;
+      const { name, type, source: from } = p.tensor;
+      if (json) {
+        io.json({
+          event: "tensor",
+          index: p.index,
+          n_tensors: p.n_tensors,
+          name,
+          from: from.type.name,
+          to: type.name,
+          done_bytes: p.done,
+          total_bytes: p.total,
+          seconds: (performance.now() - start) / 1000,
+        });
+      } else if (!io.isTerminal) {
+        const how = type.id === from.type.id ? `${type.name} kept` : `${from.type.name} -> ${type.name}`;
+        io.note(`[${p.index + 1}/${p.n_tensors}] ${name}: ${how}`);
+      }
+    };
+    const result = await quantize(source, request.output, backend, {
+      ...options,
+      signal: io.signal,
+      onProgress: report,
+    }).finally(() => bar?.stop());
+    for (const w of result.warnings.slice(source.warnings.length)) io.warn(w);
+    const seconds = (performance.now() - start) / 1000;
+    if (json) {
+      io.json({
+        schema: "bloomery.quantize.v1",
+        paths: result.paths,
+        file_type: request.fileType.name,
+        ...result.summary,
+        n_resumed: result.n_resumed,
+        warnings: result.warnings,
+        seconds,
+      });
+    } else {
+      for (const line of summaryLines(result.summary)) io.note(line);
+      if (result.n_resumed > 0) io.note(`${result.n_resumed} tensors were there from an earlier run`);
+      const rate = result.summary.source_bytes / 1e6 / Math.max(seconds, 1e-3);
+      io.note(`wrote ${result.paths.join(", ")} in ${seconds.toFixed(1)} s, ${rate.toFixed(1)} MB/s of source`);
+    }
+    return EXIT.done;
+  },
+};

@@ -1,0 +1,131 @@
+/**
+ * The journal of a quantization: how much of the output is whole and safely on the disk, and of which run. It lies beside the
+ * partial output, and goes away with it.
+ * @module
+ */
+import { createHash } from "node:crypto";
+import { QuantizeError } from "../core/errors.ts";
+import { partialPath } from "../core/gguf/write.ts";
+import type { PlanOptions } from "./plan.ts";
+import type { QuantizeSource } from "./quantize_source.ts";
+
+/** Least time between two entries: a lost one costs no more than this much work. */
+const INTERVAL_MS = 1000;
+
+interface Entry {
+  readonly schema: "bloomery.quantize_journal.v1";
+  /** Digest of everything the output's bytes depend on. */
+  readonly run: string;
+  /** Tensors that are whole, by part of the output. */
+  readonly written: number[];
+}
+
+export class Journal {
+  readonly #path: string;
+  readonly #output: string;
+  readonly #run: string;
+  readonly #written: number[];
+  readonly #partials: readonly string[];
+  #last = performance.now();
+
+  /**
+   * @param outputs Paths of the parts.
+   * @param headers Of every part; they tell settings, names and types.
+   */
+  constructor(
+    outputs: readonly string[],
+    headers: readonly Uint8Array[],
+    source: QuantizeSource,
+    options: PlanOptions,
+  ) {
+    const output = this.#output = outputs[0];
+    this.#path = partialPath(output) + ".json";
+    this.#partials = outputs.map(partialPath);
+    this.#written = headers.map(() => 0);
+    const hash = createHash("sha256");
+    for (const header of headers) hash.update(header);
+    for (const path of source.paths) {
+      const { size, mtime } = Deno.statSync(path);
+      hash.update(JSON.stringify([path, size, mtime?.getTime()]));
+    }
+    hash.update(source.name);
+    for (const [name, values] of options.imatrix?.entries ?? []) {
+      hash.update(name).update(new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
+    }
+    this.#run = hash.digest("hex");
+  }
+
+  /**
+   * Tensors of each part that an earlier run has written; none without a journal.
+   * @throws {QuantizeError} `quantize.resume` when it is of another run.
+   */
+  read(): number[] {
+    let text: string;
+    try {
+      text = Deno.readTextFileSync(this.#path);
+    } catch (error) {
+      if (error instanceof Deno.errors.NotFound) return this.#written;
+      throw error;
+    }
+    const entry = parseEntry(text);
+    if (entry?.run !== this.#run || entry.written.length !== this.#partials.length) {
+      throw new QuantizeError(
+        "quantize.resume",
+        `Cannot resume ${this.#output}: ${this.#path} is of a run with other settings or another source`,
+        { at: { file: this.#path }, hint: "start again without --resume" },
+      );
+    }
+    this.#written.splice(0, Infinity, ...entry.written);
+    return [...this.#written];
+  }
+
+  /** Notes that `n` tensors of a part are written; reaches the disk now and then. */
+  record(part: number, n: number): void {
+    this.#written[part] = n;
+    if (performance.now() - this.#last < INTERVAL_MS) return;
+    this.write(part, n);
+  }
+
+  /** Puts the entry on the disk, after the bytes it speaks of. */
+  write(part: number, n: number): void {
+    this.#written[part] = n;
+    syncFile(this.#partials[part]);
+    const entry: Entry = { schema: "bloomery.quantize_journal.v1", run: this.#run, written: this.#written };
+    const next = this.#path + ".next";
+    Deno.writeTextFileSync(next, JSON.stringify(entry) + "\n");
+    Deno.renameSync(next, this.#path);
+    this.#last = performance.now();
+  }
+
+  remove(): void {
+    try {
+      Deno.removeSync(this.#path);
+    } catch (error) {
+      if (!(error instanceof Deno.errors.NotFound)) throw error;
+    }
+  }
+}
+
+/** Everything written to a part so far reaches the disk. */
+function syncFile(path: string): void {
+  let file: Deno.FsFile;
+  try {
+    file = Deno.openSync(path, { write: true });
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return;
+    throw error;
+  }
+  file.syncDataSync();
+  file.close();
+}
+
+function parseEntry(text: string): Entry | undefined {
+  try {
+    const v = JSON.parse(text) as Entry;
+    const whole = (n: unknown) => Number.isSafeInteger(n) && (n as number) >= 0;
+    const ok = v.schema === "bloomery.quantize_journal.v1" && Array.isArray(v.written) && v.written.every(whole);
+    return ok ? v : undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,83 @@
+/**
+ * Rows of numbers to blocks of a tensor type and back.
+ * @module
+ */
+import { UsageError } from "../core/errors.ts";
+import { type GgmlType, ggmlType, ggmlTypeByName, rowBytes } from "../core/gguf/types.ts";
+import type { Backend } from "../core/program/backend.ts";
+
+export interface QuantizeRowsOptions {
+  /** Importance of the columns, `[nPerRow]`, the same for every row. */
+  readonly weights?: Float32Array;
+}
+
+function typeNamed(type: GgmlType | string): GgmlType {
+  if (typeof type !== "string") return type;
+  const found = ggmlTypeByName(type);
+  if (found) return found;
+  throw new UsageError("usage.tensor_type", `Cannot use type "${type}": no such tensor type`, { at: { got: type } });
+}
+
+function checkRow(type: GgmlType, nPerRow: number, n: number, unit: number): void {
+  const whole = Number.isSafeInteger(nPerRow) && nPerRow > 0;
+  if (!whole || nPerRow % type.block !== 0 || n % unit !== 0) {
+    throw new UsageError(
+      "usage.row_length",
+      `Cannot use rows of ${nPerRow} values with ${type.name}: expected a multiple of ${type.block} that divides the data`,
+      { at: { type: type.name, nPerRow, block: type.block } },
+    );
+  }
+}
+
+/**
+ * Encodes rows, bit for bit as llama-quantize does.
+ *
+ * @param rows `[n_rows, nPerRow]`, finite.
+ * @returns `[n_rows]` encoded rows.
+ * @throws {UsageError} `usage.tensor_type`, `usage.row_length`.
+ * @throws {NativeError} `native.unsupported` where the type cannot be written, or needs weights; `native.data` where values
+ * are too large for its scales.
+ */
+export async function quantizeRows(
+  backend: Backend,
+  type: GgmlType | string,
+  rows: Float32Array,
+  nPerRow: number,
+  options: QuantizeRowsOptions = {},
+): Promise<Uint8Array> {
+  const to = typeNamed(type);
+  checkRow(to, nPerRow, rows.length, nPerRow);
+  const { weights } = options;
+  if (weights && weights.length !== nPerRow) {
+    throw new UsageError("usage.row_length", `Cannot use ${weights.length} weights with rows of ${nPerRow} values`, {
+      at: { weights: weights.length, nPerRow },
+    });
+  }
+  return await backend.quantize({
+    srcType: ggmlType("f32"),
+    src: new Uint8Array(rows.buffer, rows.byteOffset, rows.byteLength),
+    dstType: to,
+    n_rows: rows.length / nPerRow,
+    n_per_row: nPerRow,
+    ...(weights ? { weights } : {}),
+  });
+}
+
+/**
+ * Decodes rows.
+ *
+ * @param data `[n_rows]` encoded rows.
+ * @returns `[n_rows, nPerRow]`.
+ * @throws {UsageError} `usage.tensor_type`, `usage.row_length`.
+ */
+export async function dequantizeRows(
+  backend: Backend,
+  type: GgmlType | string,
+  data: Uint8Array,
+  nPerRow: number,
+): Promise<Float32Array> {
+  const from = typeNamed(type);
+  const bytes = rowBytes(from, nPerRow);
+  checkRow(from, nPerRow, data.length, bytes);
+  return await backend.dequantize(from, data, (data.length / bytes) * nPerRow);
+}

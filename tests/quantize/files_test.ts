@@ -1,0 +1,120 @@
+/**
+ * Whole files against those of llama-quantize: every file type, every option, split sets, refusals.
+ * @module
+ */
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { Flags } from "../../cli/command.ts";
+import { quantize as command, quantizeArguments, quantizeOptions } from "../../cli/quantize.ts";
+import { parseArgs } from "../../cli/parse.ts";
+import { BloomeryError } from "../../core/errors.ts";
+import { openNativeBackend } from "../../ffi/backend.ts";
+import { prepare } from "../../quantize/prepare/mod.ts";
+import { quantize } from "../../quantize/quantize.ts";
+import { ggufQuantizeSource } from "../../quantize/quantize_source.ts";
+import { sharedDir } from "../shared.ts";
+
+interface Case {
+  name: string;
+  args: string[];
+  exit: "ok" | "error";
+  why?: string;
+  outputs?: { file: string; sha256: string; bytes: number }[];
+}
+
+function sha256(path: string): string {
+  return createHash("sha256").update(Deno.readFileSync(path)).digest("hex");
+}
+
+/** Runs one command line with files of `folder`; outputs go to `out`. Paths in the arguments are relative to `folder`. */
+async function run(backend: ReturnType<typeof openNativeBackend>, folder: string, out: string, args: string[]) {
+  const parsed = parseArgs(["quantize", ...args], [command], "");
+  assert(parsed.kind === "run");
+  const { flags } = parsed;
+  const request = await quantizeArguments(parsed.args, flags.bool("keep-split"));
+  const placed = new Map(flags.values);
+  for (const name of ["imatrix", "tensor-type-file"]) {
+    if (flags.has(name)) placed.set(name, flags.strs(name).map((path) => folder + path));
+  }
+  let options = await quantizeOptions(new Flags(placed), request.fileType);
+  if (options.imatrix) options = { ...options, imatrix: { ...options.imatrix, path: flags.strs("imatrix")[0] } };
+  using source = ggufQuantizeSource(folder + request.input);
+  return await quantize(source, out + request.output.replace(/^out\//, ""), backend, options);
+}
+
+async function checkCases(folder: string, cases: Case[]): Promise<void> {
+  const out = Deno.makeTempDirSync() + "/";
+  const wrong: string[] = [];
+  {
+    using backend = openNativeBackend("cpu", { threads: 2 });
+    for (const c of cases) {
+      let error: unknown;
+      try {
+        await run(backend, folder, out, c.args);
+      } catch (e) {
+        error = e;
+      }
+      const left = [...Deno.readDirSync(out)].map((e) => e.name);
+      if (c.exit === "error") {
+        if (!(error instanceof BloomeryError)) {
+          wrong.push(`${c.name}: ${error ?? "no error"}, expected one as it ${c.why}`);
+        }
+        if (left.length > 0) wrong.push(`${c.name}: left ${left.join(", ")}`);
+      } else if (error) {
+        wrong.push(`${c.name}: ${error}`);
+      } else {
+        const expected = c.outputs!.map((o) => o.file.replace(/^out\//, ""));
+        if (left.sort().join() !== expected.sort().join()) {
+          wrong.push(`${c.name}: wrote ${left.join()}, expected ${expected.join()}`);
+        }
+        for (const o of c.outputs!) {
+          const path = out + o.file.replace(/^out\//, "");
+          if (left.includes(o.file.replace(/^out\//, "")) && sha256(path) !== o.sha256) {
+            wrong.push(`${c.name}: ${o.file} differs`);
+          }
+        }
+      }
+      for (const name of left) Deno.removeSync(out + name);
+    }
+  }
+  Deno.removeSync(out, { recursive: true });
+  assert.deepEqual(wrong, []);
+}
+
+Deno.test({
+  name: "quantize() writes the reference's files, all of them",
+  ignore: !sharedDir,
+  fn: async () => {
+    const folder = `${sharedDir}formats/goldens/files/`;
+    const { cases } = JSON.parse(Deno.readTextFileSync(folder + "manifest.json")) as { cases: Case[] };
+    await checkCases(folder, cases);
+  },
+});
+
+Deno.test({
+  name: "quantize() of the trained models gives the reference's files of every type, with and without importance",
+  ignore: !sharedDir,
+  fn: async () => {
+    const models = `${sharedDir}models/`;
+    const folder = Deno.makeTempDirSync() + "/";
+    const cases: Case[] = [];
+    for (const line of Deno.readTextFileSync(models + "reference/quantized-sums.txt").split("\n")) {
+      if (line === "" || line.startsWith("#")) continue;
+      const [model, type, weighted, sum, bytes] = line.split(" ");
+      const flags = weighted === "yes" ? ["--imatrix", `${model}.imatrix.gguf`] : [];
+      cases.push({
+        name: line.slice(0, line.indexOf(sum)),
+        args: [...flags, `${model}-bf16.gguf`, "out/q.gguf", type],
+        ...(sum === "refused"
+          ? { exit: "error", why: "was refused" }
+          : { exit: "ok", outputs: [{ file: "q.gguf", sha256: sum, bytes: Number(bytes) }] }),
+      });
+    }
+    for (const model of ["bloom-nano", "bloom-nano-moe"]) {
+      await prepare(models + model, `${folder}${model}-bf16.gguf`);
+      Deno.copyFileSync(`${models}reference/${model}/imatrix.gguf`, `${folder}${model}.imatrix.gguf`);
+    }
+    await checkCases(folder, cases);
+    Deno.removeSync(folder, { recursive: true });
+  },
+});
