@@ -4,6 +4,7 @@
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
+import { gunzipSync } from "node:zlib";
 import { Flags } from "../../cli/command.ts";
 import { quantize as command, quantizeArguments, quantizeOptions } from "../../cli/quantize.ts";
 import { parseArgs } from "../../cli/parse.ts";
@@ -12,7 +13,7 @@ import { openNativeBackend } from "../../ffi/backend.ts";
 import { prepare } from "../../quantize/prepare/mod.ts";
 import { quantize } from "../../quantize/quantize.ts";
 import { ggufQuantizeSource } from "../../quantize/quantize_source.ts";
-import { sharedDir } from "../shared.ts";
+import { repoDir, sharedDir } from "../shared.ts";
 
 interface Case {
   name: string;
@@ -80,6 +81,18 @@ async function checkCases(folder: string, cases: Case[]): Promise<void> {
   Deno.removeSync(out, { recursive: true });
   assert.deepEqual(wrong, []);
 }
+
+Deno.test("quantize() writes the reference's files, those the repository keeps", async () => {
+  const kept = `${repoDir}tests/goldens/quantize/files/`;
+  const folder = Deno.makeTempDirSync() + "/";
+  Deno.mkdirSync(folder + "in");
+  for (const { name } of Deno.readDirSync(kept + "in")) {
+    Deno.writeFileSync(folder + "in/" + name.replace(/\.gz$/, ""), gunzipSync(Deno.readFileSync(`${kept}in/${name}`)));
+  }
+  const { cases } = JSON.parse(Deno.readTextFileSync(kept + "manifest.json")) as { cases: Case[] };
+  await checkCases(folder, cases);
+  Deno.removeSync(folder, { recursive: true });
+});
 
 Deno.test({
   name: "quantize() writes the reference's files, all of them",

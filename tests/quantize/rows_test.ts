@@ -1,0 +1,151 @@
+/**
+ * Encoded and decoded rows of every type against those of the reference, bit for bit.
+ * @module
+ */
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { gunzipSync } from "node:zlib";
+import fc from "fast-check";
+import { NativeError, UsageError } from "../../core/errors.ts";
+import { GGML_TYPES, ggmlType } from "../../core/gguf/types.ts";
+import type { Backend } from "../../core/program/backend.ts";
+import { openNativeBackend } from "../../ffi/backend.ts";
+import { dequantizeRows, quantizeRows } from "../../quantize/rows.ts";
+import { repoDir, sharedDir } from "../shared.ts";
+
+const COLUMNS = 512;
+
+interface Case {
+  type: string;
+  input: string;
+  imatrix: string | undefined;
+  sha256: string;
+  deq_sha256: string;
+  valid: boolean;
+}
+
+function sha256(data: Uint8Array | Float32Array): string {
+  return createHash("sha256").update(new Uint8Array(data.buffer, data.byteOffset, data.byteLength)).digest("hex");
+}
+
+async function checkCases(backend: Backend, cases: Case[], floats: (name: string) => Float32Array): Promise<string[]> {
+  const wrong: string[] = [];
+  for (const c of cases) {
+    const name = `${c.type} of ${c.input} with ${c.imatrix ?? "no importance"}`;
+    const weights = c.imatrix === undefined ? {} : { weights: floats(c.imatrix) };
+    try {
+      const data = await quantizeRows(backend, c.type, floats(c.input), COLUMNS, weights);
+      if (!c.valid) wrong.push(`${name} has an invalid scale and was not refused`);
+      if (sha256(data) !== c.sha256) wrong.push(`${name} is encoded differently`);
+      else if (sha256(await dequantizeRows(backend, c.type, data, COLUMNS)) !== c.deq_sha256) {
+        wrong.push(`${name} is decoded differently`);
+      }
+    } catch (error) {
+      const refused = error instanceof NativeError && error.code === "native.data";
+      if (c.valid || !refused) wrong.push(`${name}: ${error}`);
+    }
+  }
+  return wrong;
+}
+
+Deno.test("quantizeRows() and dequantizeRows() give the reference's bits, for the rows the repository keeps", async () => {
+  const folder = `${repoDir}tests/goldens/quantize/`;
+  const cases = Deno.readTextFileSync(folder + "rows.txt").split("\n")
+    .filter((line) => line !== "" && !line.startsWith("#"))
+    .map((line): Case => {
+      const [type, input, imatrix, sha256, deq_sha256, valid] = line.split(" ");
+      return {
+        type,
+        input,
+        imatrix: imatrix === "-" ? undefined : imatrix,
+        sha256,
+        deq_sha256,
+        valid: valid === "valid",
+      };
+    });
+  assert(cases.length > 200);
+  using backend = openNativeBackend("cpu", { threads: 2 });
+  const floats = (name: string) =>
+    new Float32Array(new Uint8Array(gunzipSync(Deno.readFileSync(`${folder}rows/${name}.f32.gz`))).buffer);
+  assert.deepEqual(await checkCases(backend, cases, floats), []);
+});
+
+Deno.test({
+  name: "quantizeRows() and dequantizeRows() give the reference's bits, all of them",
+  ignore: !sharedDir,
+  fn: async () => {
+    const folder = `${sharedDir}formats/goldens/`;
+    const { cases } = JSON.parse(Deno.readTextFileSync(folder + "manifest.json")) as {
+      cases: (Omit<Case, "imatrix"> & { imatrix: string | null })[];
+    };
+    using backend = openNativeBackend("cpu", { threads: 2 });
+    const floats = (path: string) => new Float32Array(Deno.readFileSync(folder + path).buffer);
+    const all = cases.map((c) => ({ ...c, imatrix: c.imatrix ?? undefined }));
+    assert.deepEqual(await checkCases(backend, all, floats), []);
+  },
+});
+
+/** Types that can be written. */
+const WRITTEN = GGML_TYPES.filter((t) => !/^(q8_1|q8_K|i8|i16|i32|i64|f64)$/.test(t.name));
+
+Deno.test("quantizeRows() does not depend on threads or on the other rows", async () => {
+  using one = openNativeBackend("cpu", { threads: 1 });
+  using three = openNativeBackend("cpu", { threads: 3 });
+  const n = 768;
+  for (const type of WRITTEN) {
+    const data = Float32Array.from({ length: 5 * n }, (_, i) => Math.sin(i * i) * (1 + i % 7));
+    const weights = Float32Array.from({ length: n }, (_, i) => 0.1 + i % 5);
+    const whole = await quantizeRows(three, type, data, n, { weights });
+    assert.deepEqual(await quantizeRows(one, type, data, n, { weights }), whole, type.name);
+    const size = whole.length / 5;
+    for (let row = 0; row < 5; row++) {
+      const alone = await quantizeRows(one, type, data.subarray(row * n, (row + 1) * n), n, { weights });
+      assert.deepEqual(alone, whole.subarray(row * size, (row + 1) * size), type.name);
+    }
+  }
+});
+
+Deno.test("dequantizeRows() of what quantizeRows() made is near the rows", async () => {
+  using backend = openNativeBackend("cpu", { threads: 2 });
+  const n = 256;
+  const values = fc.array(fc.float({ min: -4, max: 4, noNaN: true }), { minLength: n, maxLength: n });
+  for (const type of WRITTEN) {
+    await fc.assert(
+      fc.asyncProperty(values, async (row) => {
+        const x = Float32Array.from(row);
+        const weights = new Float32Array(n).fill(1);
+        const y = await dequantizeRows(backend, type, await quantizeRows(backend, type, x, n, { weights }), n);
+        const largest = x.reduce((m, v) => Math.max(m, Math.abs(v)), 0);
+        // no type is further off than the row's own extent, and wide ones are much nearer
+        const bits = 8 * type.bytes / type.block;
+        const bound = bits > 8 ? 0.01 : bits > 6 ? 0.06 : bits >= 4 ? 0.3 : 2.2;
+        y.forEach((v, i) => assert(Math.abs(v - x[i]) <= bound * largest + 1e-6, `${type.name}: ${x[i]} became ${v}`));
+      }),
+      { numRuns: 5 },
+    );
+  }
+});
+
+Deno.test("quantizeRows() names what it cannot do", async () => {
+  using backend = openNativeBackend("cpu", { threads: 1 });
+  const row = new Float32Array(256);
+  await assert.rejects(quantizeRows(backend, "q9_9", row, 256), (e) => e instanceof UsageError);
+  await assert.rejects(quantizeRows(backend, "q4_K", row, 100), (e) => e instanceof UsageError);
+  await assert.rejects(quantizeRows(backend, "q4_0", row, 96), (e) => e instanceof UsageError);
+  await assert.rejects(
+    quantizeRows(backend, "q4_0", row, 256, { weights: new Float32Array(3) }),
+    (e) => e instanceof UsageError,
+  );
+  for (const type of ["iq1_s", "iq2_xxs", "iq2_xs", "q8_K", "i32"]) {
+    await assert.rejects(
+      quantizeRows(backend, type, row, 256),
+      (e) => e instanceof NativeError && e.code === "native.unsupported",
+      type,
+    );
+  }
+  row[3] = 1e30; // its scale is too large for the halves that blocks hold
+  await assert.rejects(
+    quantizeRows(backend, ggmlType("q8_0"), row, 256),
+    (e) => e instanceof NativeError && e.code === "native.data",
+  );
+});
