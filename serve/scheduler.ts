@@ -60,9 +60,9 @@ interface Work {
 
 const MAX_QUEUE = 1024;
 /** Prompt rows of one step are limited so that a step takes about this long. */
-const STEP_TARGET_MS = 500;
-/** But never below this: smaller chunks would read the weights too often. */
-const MIN_CHUNK = 64;
+const STEP_TARGET_MS = 400;
+/** But never below this: smaller chunks would read the weights too often. Also the first guess. */
+const MIN_CHUNK = 32;
 /** Floats of whole rows of logits that one step may bring back. */
 const MAX_LOGITS = 1 << 24;
 
@@ -276,7 +276,8 @@ export class Scheduler {
         room--;
       }
     }
-    if (this.#msPerRow > 0) room = Math.min(room, Math.max(MIN_CHUNK, Math.floor(STEP_TARGET_MS / this.#msPerRow)));
+    const inTime = this.#msPerRow > 0 ? Math.floor(STEP_TARGET_MS / this.#msPerRow) : 0;
+    room = Math.min(room, Math.max(MIN_CHUNK, inTime));
     const prompts = active.filter((slot) => slot.n_pending > 1).sort((a, b) => a.n_pending - b.n_pending);
     for (let i = 0; i < prompts.length && room > 0; i++) {
       const share = Math.max(1, Math.floor(room / (prompts.length - i)));

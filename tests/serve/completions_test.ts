@@ -245,3 +245,33 @@ Deno.test("a client that leaves frees its slot within a second: streaming, waiti
     assert.equal(scheduler.views()[0].is_processing, false);
   });
 });
+
+Deno.test("many clients, some leaving at any time, leave nothing behind", async () => {
+  await withServer(
+    { n_slots: 3, n_ubatch: 16, n_cache: 400, n_ctx: 128, stepMs: 1 },
+    async ({ server, engine, client }) => {
+      let seed = 1;
+      const random = () => (seed = (seed * 48271) % 2147483647) / 2147483647;
+      const visits = Array.from({ length: 60 }, async (_, i) => {
+        await new Promise((resolve) => setTimeout(resolve, random() * 300));
+        const leave = new AbortController();
+        const body = { model: "fake", prompt: `${i % 7} ${"x".repeat(i)} [[[answer ${i}]]]` };
+        if (random() < 0.5) setTimeout(() => leave.abort(), random() * 60);
+        try {
+          let text = "";
+          if (i % 2 === 0) text = (await client.completions.create(body, { signal: leave.signal })).choices[0].text;
+          else {
+            const stream = await client.completions.create({ ...body, stream: true }, { signal: leave.signal });
+            for await (const chunk of stream) text += chunk.choices[0].text;
+          }
+          if (!leave.signal.aborted) assert.equal(text, `answer ${i}`);
+        } catch (error) {
+          if (!leave.signal.aborted) throw error;
+        }
+      });
+      await Promise.all(visits);
+      await soon(() => server.scheduler.n_active + server.scheduler.n_waiting === 0, "all slots are free");
+      assert.ok(engine.sequences.size <= 3);
+    },
+  );
+});
