@@ -5,7 +5,9 @@
 import { badRequest, contextTooSmall } from "./errors.ts";
 import { Generation, type GenerationOptions } from "./generation.ts";
 import type { ReasoningFormat, ServedModel } from "./model.ts";
-import type { Scheduler } from "./scheduler.ts";
+import { createSampler } from "./sampling.ts";
+import type { Scheduler, Ticket } from "./scheduler.ts";
+import type { SamplingRequest } from "./schemas.ts";
 
 /** Defaults that a request can override, and facts shown to clients. */
 export interface AppSettings {
@@ -34,6 +36,19 @@ export interface Limits {
   max_completion_tokens?: number | undefined;
 }
 
+/** What the bodies of all generating routes share. */
+export interface AnswerRequest extends SamplingRequest, Limits {
+  stop?: string[] | undefined;
+  cache_prompt?: boolean | undefined;
+  id_slot?: number | undefined;
+}
+
+/** Answers under way, and the way to give them all up. */
+export interface StartedAnswers {
+  generations: Generation[];
+  leave: () => void;
+}
+
 export class App {
   readonly model: ServedModel;
   readonly scheduler: Scheduler;
@@ -46,31 +61,50 @@ export class App {
   }
 
   /**
-   * Tokens that an answer to a prompt may have: the request's limit, at most what the context leaves.
-   * @throws ApiError 400 when the context leaves nothing.
+   * What a request asks for one of its prompts: sampler, limits and stops, checked.
+   * @param index Number of the prompt within the request.
+   * @throws ApiError 400 naming the field at fault, or telling that the context is too small.
    */
-  room(prompt: Int32Array, limits: Limits): number {
+  plan(request: AnswerRequest, prompt: Int32Array, index = 0): GenerationOptions {
+    const n_slots = this.scheduler.slots.length;
+    const slotId = request.id_slot ?? -1;
+    if (slotId >= n_slots) throw badRequest(`id_slot: expected less than ${n_slots}, found ${slotId}`, "id_slot");
+    return {
+      prompt,
+      maxTokens: this.#room(prompt, request),
+      sampler: createSampler(this.model, request, index),
+      stops: request.stop ?? [],
+      cachePrompt: request.cache_prompt,
+      slotId: slotId < 0 ? undefined : slotId,
+    };
+  }
+
+  /**
+   * Starts the answers of a request, all of them or none. They are given up when the signal fires.
+   * @throws ApiError 503 when no more requests are taken.
+   */
+  start(plans: GenerationOptions[], signal: AbortSignal): StartedAnswers {
+    const generations = plans.map((plan) => new Generation(this.model, plan));
+    const tickets: Ticket[] = [];
+    const leave = () => tickets.forEach((ticket) => ticket.cancel());
+    try {
+      for (const generation of generations) tickets.push(this.scheduler.submit(generation));
+    } catch (error) {
+      leave();
+      throw error;
+    }
+    if (signal.aborted) leave();
+    else signal.addEventListener("abort", leave, { once: true });
+    return { generations, leave };
+  }
+
+  /** The request's limit of tokens, at most what the context leaves. */
+  #room(prompt: Int32Array, limits: Limits): number {
     const { n_ctx } = this.scheduler;
     const asked = limits.max_completion_tokens ?? limits.max_tokens ?? limits.n_predict ?? -1;
     const left = n_ctx - prompt.length;
     if (left < 0 || (left === 0 && asked !== 0)) throw contextTooSmall(prompt.length, n_ctx);
     return asked < 0 ? left : Math.min(asked, left);
-  }
-
-  /**
-   * Starts one answer; it is given up when the signal fires.
-   * @throws ApiError 400 for a slot that is not there, 503 when no more requests are taken.
-   */
-  start(options: GenerationOptions, signal: AbortSignal): Generation {
-    const n_slots = this.scheduler.slots.length;
-    if (options.slotId !== undefined && options.slotId >= n_slots) {
-      throw badRequest(`id_slot: expected less than ${n_slots}, found ${options.slotId}`, "id_slot");
-    }
-    const generation = new Generation(this.model, options);
-    const ticket = this.scheduler.submit(generation);
-    if (signal.aborted) ticket.cancel();
-    else signal.addEventListener("abort", () => ticket.cancel(), { once: true });
-    return generation;
   }
 }
 
@@ -80,11 +114,6 @@ export function json(value: unknown, status = 200): Response {
     status,
     headers: { "content-type": "application/json; charset=utf-8" },
   });
-}
-
-/** A slot number as requests give it: -1 is any. */
-export function slotOf(id_slot: number | undefined): number | undefined {
-  return id_slot === undefined || id_slot < 0 ? undefined : id_slot;
 }
 
 const ID_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";

@@ -2,13 +2,12 @@
  * POST /v1/chat/completions: a conversation to an answer, with reasoning and tool calls taken apart as they stream.
  * @module
  */
-import { type App, type ClientRequest, json, randomId, slotOf } from "./app.ts";
+import { type App, type ClientRequest, json, randomId } from "./app.ts";
 import { chatTokens, renderChat } from "./conversation.ts";
 import { badRequest, unsupported } from "./errors.ts";
 import type { Generation, GenerationEnd } from "./generation.ts";
 import { logprobEntry, type TokenRecord } from "./logprobs.ts";
 import type { ChatDelta, OutputParser } from "./model.ts";
-import { createSampler } from "./sampling.ts";
 import { type ChatRequest, chatSchema, parseBody } from "./schemas.ts";
 import { sseResponse } from "./sse.ts";
 import { timingsOf, usageOf } from "./timings.ts";
@@ -19,7 +18,7 @@ export function chatCompletions(app: App, { body, signal }: ClientRequest): Prom
   const { chat, tokenizer } = app.model;
   const { prompt: text, inReasoning } = renderChat(app, request);
   const prompt = chatTokens(tokenizer, text);
-  const sampler = createSampler(app.model, request);
+  const plan = app.plan(request, prompt);
   const parser = chat.createParser({
     reasoningFormat: request.reasoning_format ?? app.settings.reasoningFormat,
     stream: request.stream ?? false,
@@ -27,17 +26,12 @@ export function chatCompletions(app: App, { body, signal }: ClientRequest): Prom
     parallelToolCalls: request.parallel_tool_calls ?? true,
     inReasoning,
   });
-  const leave = new AbortController();
-  const generation = app.start({
-    prompt,
-    maxTokens: app.room(prompt, request),
-    sampler,
-    stops: [...request.stop ?? [], ...chat.stops],
+  const { generations: [generation], leave } = app.start([{
+    ...plan,
+    stops: [...plan.stops, ...chat.stops],
     n_probs: request.logprobs ? request.top_logprobs ?? 0 : undefined,
-    cachePrompt: request.cache_prompt,
-    slotId: slotOf(request.id_slot),
     shown: chat.preservedTokens,
-  }, AbortSignal.any([signal, leave.signal]));
+  }], signal);
   const answer: Answer = {
     generation,
     parser,
@@ -49,7 +43,7 @@ export function chatCompletions(app: App, { body, signal }: ClientRequest): Prom
       system_fingerprint: app.settings.build,
     },
   };
-  if (request.stream) return sseResponse(chunks(app, request, answer), () => leave.abort());
+  if (request.stream) return sseResponse(chunks(app, request, answer), leave);
   return whole(app, answer);
 }
 

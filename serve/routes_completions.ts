@@ -2,12 +2,11 @@
  * POST /v1/completions: OpenAI's legacy completions, with echo and log-probabilities of the prompt as scorers want them.
  * @module
  */
-import { type App, type ClientRequest, json, randomId, slotOf } from "./app.ts";
+import { type App, type ClientRequest, json, randomId } from "./app.ts";
 import { unsupported } from "./errors.ts";
 import { codePoints, type Generation, type GenerationEnd } from "./generation.ts";
 import { legacyLogprobs, type LegacyToken } from "./logprobs.ts";
 import { promptsOf } from "./prompts.ts";
-import { createSampler } from "./sampling.ts";
 import { type OpenaiCompletionRequest, openaiCompletionSchema, parseBody } from "./schemas.ts";
 import { sseResponse } from "./sse.ts";
 import { merge } from "./streams.ts";
@@ -17,9 +16,7 @@ import { timingsOf, usageOf } from "./timings.ts";
 export function completions(app: App, { body, signal }: ClientRequest): Promise<Response> | Response {
   const request = parseBody(openaiCompletionSchema, body);
   refuse(request);
-  const leave = new AbortController();
-  const given = AbortSignal.any([signal, leave.signal]);
-  const answers = startAll(app, request, given, leave);
+  const { answers, leave } = start(app, request, signal);
   const head = {
     id: randomId("cmpl-"),
     object: "text_completion",
@@ -27,7 +24,7 @@ export function completions(app: App, { body, signal }: ClientRequest): Promise<
     model: app.model.id,
     system_fingerprint: app.settings.build,
   };
-  if (request.stream) return sseResponse(chunks(app, request, answers, head), () => leave.abort());
+  if (request.stream) return sseResponse(chunks(app, request, answers, head), leave);
   return whole(app, answers, head, leave);
 }
 
@@ -49,43 +46,31 @@ interface Answer {
   promptTokens(): LegacyToken[];
 }
 
-function startAll(
+function start(
   app: App,
   request: OpenaiCompletionRequest,
   signal: AbortSignal,
-  leave: AbortController,
-): Answer[] {
+): { answers: Answer[]; leave: () => void } {
   const { tokenizer } = app.model;
-  const n_probs = request.logprobs === undefined || request.logprobs === false
+  const { logprobs, echo = false } = request;
+  const n_probs = logprobs === undefined || logprobs === false
     ? undefined
-    : Math.min(Number(request.logprobs), tokenizer.n_vocab);
-  const echo = request.echo ?? false;
-  // Everything that can be refused is refused before the first answer starts.
-  const plans = promptsOf(request.prompt, tokenizer).map((prompt, index) => ({
-    prompt,
-    maxTokens: app.room(prompt, request),
-    sampler: createSampler(app.model, request, index),
-    stops: [...request.stop ?? []],
+    : Math.min(Number(logprobs), tokenizer.n_vocab);
+  const prompts = promptsOf(request.prompt, tokenizer);
+  const plans = prompts.map((prompt, index) => ({
+    ...app.plan(request, prompt, index),
     n_probs,
     promptLogprobs: echo && n_probs !== undefined,
-    cachePrompt: request.cache_prompt,
-    slotId: slotOf(request.id_slot),
   }));
-  try {
-    return plans.map((plan, index) => {
-      const generation = app.start(plan, signal);
-      return {
-        index,
-        generation,
-        echo: echo ? tokenizer.decode(plan.prompt, { special: true, removeSpecial: true }) : "",
-        n_probs,
-        promptTokens: () => promptTokens(app, generation),
-      };
-    });
-  } catch (error) {
-    leave.abort();
-    throw error;
-  }
+  const { generations, leave } = app.start(plans, signal);
+  const answers = generations.map((generation, index) => ({
+    index,
+    generation,
+    echo: echo ? tokenizer.decode(generation.prompt, { special: true, removeSpecial: true }) : "",
+    n_probs,
+    promptTokens: () => promptTokens(app, generation),
+  }));
+  return { answers, leave };
 }
 
 /** The prompt's tokens with their log-probabilities; the first has none. */
@@ -107,7 +92,7 @@ function finishReason(end: GenerationEnd): string {
   return end.stopType === "limit" ? "length" : "stop";
 }
 
-async function whole(app: App, answers: Answer[], head: object, leave: AbortController): Promise<Response> {
+async function whole(app: App, answers: Answer[], head: object, leave: () => void): Promise<Response> {
   try {
     const choices = await Promise.all(answers.map(async (answer) => {
       let text = answer.echo;
@@ -133,7 +118,7 @@ async function whole(app: App, answers: Answer[], head: object, leave: AbortCont
     const timings = generations.length === 1 ? { timings: timingsOf(generations[0]) } : {};
     return json({ ...head, choices, usage: usageOf(generations), ...timings });
   } catch (error) {
-    leave.abort(); // one failed answer takes the others with it
+    leave(); // one failed answer takes the others with it
     throw error;
   }
 }

@@ -2,13 +2,13 @@
  * llama-server's own routes: POST /completion, /tokenize, /detokenize, /apply-template.
  * @module
  */
-import { type App, type ClientRequest, json, slotOf } from "./app.ts";
+import { type App, type ClientRequest, json } from "./app.ts";
 import { renderChat } from "./conversation.ts";
 import { unsupported } from "./errors.ts";
 import type { Generation, GenerationEnd } from "./generation.ts";
 import { logprobEntry, type TokenRecord } from "./logprobs.ts";
 import { checkIds, promptsOf } from "./prompts.ts";
-import { createSampler, describeSampling } from "./sampling.ts";
+import { describeSampling } from "./sampling.ts";
 import {
   type CompletionRequest,
   completionSchema,
@@ -25,9 +25,12 @@ import { timingsOf } from "./timings.ts";
 export function completion(app: App, { body, signal }: ClientRequest): Promise<Response> | Response {
   const request = parseBody(completionSchema, body);
   refuse(request);
-  const leave = new AbortController();
-  const generations = startAll(app, request, AbortSignal.any([signal, leave.signal]), leave);
-  if (request.stream) return sseResponse(chunks(app, request, generations), () => leave.abort());
+  const { tokenizer } = app.model;
+  const n_probs = request.n_probs ? Math.min(request.n_probs, tokenizer.n_vocab) : undefined;
+  const prompts = promptsOf(request.prompt, tokenizer);
+  const plans = prompts.map((prompt, index) => ({ ...app.plan(request, prompt, index), n_probs }));
+  const { generations, leave } = app.start(plans, signal);
+  if (request.stream) return sseResponse(chunks(app, request, generations), leave);
   return whole(app, request, generations, leave);
 }
 
@@ -37,30 +40,6 @@ function refuse(request: CompletionRequest): void {
   }
   if ((request.n_indent ?? 0) > 0) throw unsupported("n_indent", "answers are not cut by indentation");
   if ((request.t_max_predict_ms ?? 0) > 0) throw unsupported("t_max_predict_ms", "answers are not limited by time");
-}
-
-function startAll(
-  app: App,
-  request: CompletionRequest,
-  signal: AbortSignal,
-  leave: AbortController,
-): Generation[] {
-  const { tokenizer } = app.model;
-  const plans = promptsOf(request.prompt, tokenizer).map((prompt, index) => ({
-    prompt,
-    maxTokens: app.room(prompt, request),
-    sampler: createSampler(app.model, request, index),
-    stops: request.stop ?? [],
-    n_probs: request.n_probs ? Math.min(request.n_probs, tokenizer.n_vocab) : undefined,
-    cachePrompt: request.cache_prompt,
-    slotId: slotOf(request.id_slot),
-  }));
-  try {
-    return plans.map((plan) => app.start(plan, signal));
-  } catch (error) {
-    leave.abort();
-    throw error;
-  }
 }
 
 /** What the end of an answer tells, in both forms. */
@@ -101,7 +80,7 @@ async function whole(
   app: App,
   request: CompletionRequest,
   generations: Generation[],
-  leave: AbortController,
+  leave: () => void,
 ): Promise<Response> {
   try {
     const results = await Promise.all(generations.map(async (generation, index) => {
@@ -126,7 +105,7 @@ async function whole(
     }));
     return json(results.length === 1 ? results[0] : results);
   } catch (error) {
-    leave.abort();
+    leave();
     throw error;
   }
 }
