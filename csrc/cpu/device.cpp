@@ -1,0 +1,71 @@
+// device.cpp: the host as a device.
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "../runtime/device.h"
+#include "exec.h"
+#include "kernels.h"
+#include "tensor.h"
+
+namespace bl {
+namespace {
+
+// The number after `key` in a "key: value kB" file, in bytes; 0 when there is none.
+uint64_t meminfo(const char *key) {
+  FILE *f = fopen("/proc/meminfo", "r");
+  if (f == nullptr) return 0;
+  char line[256];
+  unsigned long long kib = 0;
+  const size_t n = strlen(key);
+  while (fgets(line, sizeof line, f) != nullptr)
+    if (strncmp(line, key, n) == 0 && sscanf(line + n, ": %llu", &kib) == 1) break;
+  fclose(f);
+  return uint64_t(kib) * 1024;
+}
+
+std::string cpu_name() {
+  std::string name = "CPU";
+  FILE *f = fopen("/proc/cpuinfo", "r");
+  if (f == nullptr) return name;
+  char line[256];
+  while (fgets(line, sizeof line, f) != nullptr) {
+    const char *colon = strchr(line, ':');
+    if (strncmp(line, "model name", 10) != 0 || colon == nullptr) continue;
+    name.clear();
+    for (const char *c = colon + 1; *c != 0; c++)
+      if (*c >= 32 && *c != '"' && *c != '\\' && (!name.empty() || *c != ' ')) name += *c;
+    break;
+  }
+  fclose(f);
+  return name;
+}
+
+class CpuDevice : public Device {
+ public:
+  explicit CpuDevice(ThreadPool &pool) : pool_(pool) {}
+
+  std::string info_json(uint32_t index) override {
+    return "{\"index\":" + std::to_string(index) + ",\"kind\":\"cpu\",\"name\":\"" + cpu_name() +
+           "\",\"memory_bytes\":" + std::to_string(meminfo("MemTotal")) + ",\"free_bytes\":" + std::to_string(meminfo("MemAvailable")) +
+           ",\"threads\":" + std::to_string(pool_.size()) + ",\"kernels\":\"" + kernels().name + "\",\"features\":" + cpu_features_json() + "}";
+  }
+
+  std::unique_ptr<DeviceTensor> load_tensor(const TensorSource &source) override { return std::make_unique<CpuTensor>(pool_, source); }
+
+  std::unique_ptr<DeviceCache> create_cache(const CacheShape &shape) override { return std::make_unique<CpuCache>(shape); }
+
+  std::unique_ptr<Exec> compile(const Program &program, const std::vector<DeviceTensor *> &weights,
+                                const std::vector<DeviceCache *> &caches) override {
+    return std::make_unique<CpuExec>(pool_, program, weights, caches);
+  }
+
+ private:
+  ThreadPool &pool_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> host_device(ThreadPool &pool) { return std::make_unique<CpuDevice>(pool); }
+
+}  // namespace bl

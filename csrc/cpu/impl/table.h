@@ -1,0 +1,24 @@
+// table.h: fills a Kernels table from the kernels of the instruction set that the including file is compiled for.
+#pragma once
+
+#include "attention.h"
+#include "elementwise.h"
+#include "float_dot.h"
+#if defined(__AVX2__)
+#include "packed_dot_simd.h"
+#else
+#include "packed_dot_portable.h"
+#endif
+#include "quantize_row.h"
+
+#define BL_TILES(kernel) \
+  { kernel<1>, kernel<2>, kernel<3>, kernel<4> }
+#define BL_FLOAT_TILES(type) \
+  { float_dot<type, 1>, float_dot<type, 2>, float_dot<type, 3>, float_dot<type, 4> }
+
+#define BL_KERNEL_TABLE(isa)                                                                                                   \
+  {                                                                                                                            \
+    isa, quantize_tile, {BL_TILES(dot_q4_0), BL_TILES(dot_q8_0), BL_TILES(dot_q4_K), BL_TILES(dot_q5_K), BL_TILES(dot_q6_K)},   \
+        {BL_FLOAT_TILES(FLOAT_F32), BL_FLOAT_TILES(FLOAT_F16), BL_FLOAT_TILES(FLOAT_BF16)}, rms_norm, add, silu_mul, axpy, rope, \
+        log_sum_exp, find_above, exp_row, encode_cache, attend                                                                 \
+  }

@@ -1,0 +1,68 @@
+// kernels.cpp: chooses the kernels of the running CPU, once.
+#include "kernels.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace bl {
+namespace {
+
+struct Features {
+  bool avx2 = false, avx512 = false;
+};
+
+Features detect() {
+  Features f;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  unsigned a, b, c = 0, d;
+  const bool fma_f16c = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_FMA) != 0 && (c & bit_F16C) != 0;
+  f.avx2 = fma_f16c && __builtin_cpu_supports("avx2");
+  f.avx512 = f.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+#endif
+  return f;
+}
+
+const Features &features() {
+  static const Features f = detect();
+  return f;
+}
+
+const Kernels &choose() {
+#if defined(__x86_64__)
+  const char *wish = getenv("BLOOMERY_CPU");
+  const bool any = wish == nullptr || *wish == 0;
+  if (features().avx512 && (any || strcmp(wish, "avx512") == 0)) return kernels_avx512;
+  if (features().avx2 && (any || strcmp(wish, "portable") != 0)) return kernels_avx2;
+#endif
+  return kernels_portable;
+}
+
+}  // namespace
+
+const Kernels &kernels() {
+  static const Kernels &k = choose();
+  return k;
+}
+
+const char *cpu_features_json() {
+  return features().avx512 ? "[\"avx2\",\"avx512vnni\"]" : features().avx2 ? "[\"avx2\"]" : "[]";
+}
+
+uint32_t attention_rows(uint32_t n_head, uint32_t n_head_kv) {
+  const uint32_t n_rep = n_head / n_head_kv;
+  return n_rep >= 64 ? 1 : n_rep >= 4 ? 64 / n_rep : 16;
+}
+
+uint64_t attention_buffer_floats(uint32_t n_head, uint32_t n_head_kv, uint32_t dim_k, uint32_t dim_v) {
+  const uint64_t n_rep = n_head / n_head_kv, n = attention_rows(n_head, n_head_kv);
+  const uint64_t k = (uint64_t(dim_k) + 7) / 8 * 8, v = (uint64_t(dim_v) + 7) / 8 * 8;
+  return n * n_rep * (v + 2) + n_rep * (40 + k) + 32 * (k + v) + 64;
+}
+
+}  // namespace bl

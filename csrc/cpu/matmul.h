@@ -1,0 +1,58 @@
+// matmul.h: y = W x for one or many activation rows and one or several matrices, over the thread pool.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "../runtime/thread_pool.h"
+#include "buffer.h"
+#include "kernels.h"
+#include "tensor.h"
+
+namespace bl {
+
+// Activation rows that share their matrices: all of a MUL_MAT, or those of one expert.
+struct RowSet {
+  uint32_t begin, count;  // rows begin .. begin + count of the job's row lists
+};
+
+// One matrix applied to one row set.
+struct MatmulPart {
+  const CpuTensor *w;
+  uint64_t matrix;   // which of w's matrices
+  uint32_t set;      // index of the row set
+  uint32_t output;   // index of the job's output lists
+};
+
+class Matmul {
+ public:
+  Matmul(ThreadPool &pool, const Kernels &kernels) : pool_(pool), k_(kernels) {}
+
+  // Makes room for jobs of up to n_rows rows of n_in values.
+  void reserve(uint64_t n_rows, uint64_t n_in, bool packed);
+  void allocate();
+  uint64_t bytes() const { return acts_.size() + weight_rows_.size(); }
+
+  // The job. Fill, then run(): x[row], y[output][row] over the rows of all sets.
+  std::vector<const float *> x;
+  std::vector<std::vector<float *>> y;
+  std::vector<RowSet> sets;
+  std::vector<MatmulPart> parts;
+  void clear(size_t n_output);
+  void run();
+
+ private:
+  void quantize(uint64_t n_in);
+  void packed_groups(const MatmulPart &part, uint64_t begin, uint64_t end);
+  void row_groups(const MatmulPart &part, uint64_t begin, uint64_t end, uint32_t thread);
+
+  ThreadPool &pool_;
+  const Kernels &k_;
+  uint64_t act_bytes_ = 0, row_floats_ = 0;
+  Buffer acts_;                       // quantized rows: set after set, tile after tile
+  Buffer weight_rows_;                // a decoded weight row for each thread
+  std::vector<uint64_t> set_offset_;  // of each set's tiles in acts_
+  std::vector<uint32_t> first_tile_, first_group_;
+};
+
+}  // namespace bl

@@ -1,0 +1,86 @@
+// packing.h: how matmul weights and quantized activations lie in memory. One layout for every instruction set.
+//
+// Weights of the block types are packed in groups of 8 output rows, so that vector lanes are output rows: the codes of the 8 rows are
+// interleaved in words of 4 bytes (one vector of 32 bytes = 4 code bytes of each row), scales as 8 neighbours. Bytes of codes stay
+// as the file has them; 6-bit scales become bytes. A last group is filled up with rows of zeros.
+//
+//   Q4_0    per 32 values   d f16[8] · qs u32[4][8]                                                        144 B (file: 144)
+//   Q8_0    per 32 values   d f16[8] · qs u32[8][8]                                                        272 B (file: 272)
+//   Q4_K    per 256 values  d f16[8], dmin f16[8] · scales u8[8][8] · mins u8[8][8] · qs u32[32][8]       1184 B (file: 1152)
+//   Q5_K    per 256 values  as Q4_K · qh u32[8][8] · qs                                                   1440 B (file: 1408)
+//   Q6_K    per 256 values  d f16[8] · scales i8[16][8] · qh u32[16][8] · ql u32[32][8]                   1680 B (file: 1680)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../common/blocks.h"
+
+namespace bl {
+
+constexpr uint32_t GROUP = 8;    // output rows of a packed group
+constexpr uint32_t TILE = 4;     // activation rows that one kernel call takes at most
+
+enum class Layout : uint32_t { rows, q4_0, q8_0, q4_K, q5_K, q6_K };  // rows: as in the file, row by row
+constexpr uint32_t N_PACKED = 5;
+
+#pragma pack(push, 1)
+struct PackedQ4_0 {
+  uint16_t d[8];
+  uint8_t qs[4][32];
+};
+struct PackedQ8_0 {
+  uint16_t d[8];
+  int8_t qs[8][32];
+};
+struct PackedQ4_K {
+  uint16_t d[8], dmin[8];
+  uint8_t scales[8][8], mins[8][8];  // [group of 32 values][row]
+  uint8_t qs[32][32];                // [8 p + v]: bytes 32 p + 4 v .. of each row
+};
+struct PackedQ5_K {
+  uint16_t d[8], dmin[8];
+  uint8_t scales[8][8], mins[8][8];
+  uint8_t qh[8][32];
+  uint8_t qs[32][32];
+};
+struct PackedQ6_K {
+  uint16_t d[8];
+  int8_t scales[16][8];  // [group of 16 values][row]
+  uint8_t qh[16][32];
+  uint8_t ql[32][32];
+};
+#pragma pack(pop)
+
+static_assert(sizeof(PackedQ4_K) == 1184 && sizeof(PackedQ5_K) == 1440 && sizeof(PackedQ6_K) == 1680, "packed superblocks");
+
+struct LayoutInfo {
+  uint32_t block;  // values of a row in one packed block
+  uint32_t bytes;  // of a packed block (8 rows)
+};
+
+inline LayoutInfo layout_info(Layout l) {
+  switch (l) {
+    case Layout::q4_0: return {32, sizeof(PackedQ4_0)};
+    case Layout::q8_0: return {32, sizeof(PackedQ8_0)};
+    case Layout::q4_K: return {256, sizeof(PackedQ4_K)};
+    case Layout::q5_K: return {256, sizeof(PackedQ5_K)};
+    case Layout::q6_K: return {256, sizeof(PackedQ6_K)};
+    default: return {1, 0};
+  }
+}
+
+// The layout a type's matmul weights get.
+Layout layout_of(uint32_t type);
+
+// Packs one group of n_rows <= 8 rows of n_in values.   rows: the first row in the file's layout, row_bytes apart
+void pack_group(Layout layout, const uint8_t *rows, uint64_t row_bytes, uint32_t n_rows, uint64_t n_in, uint8_t *group);
+
+// Quantized activations: for each block of 32 values one record of R rows (R = 1..TILE):
+//   q i8[R][32] · d f32[R] · s f32[R], d times the sum of q · sums i16[R][2], sums of q over each 16
+// A tile of R rows is n_in / 32 records; tiles of TILE rows follow each other, the last may have fewer rows.
+constexpr uint32_t ACT_BYTES = 44;  // of one row's share of a record
+
+inline uint64_t act_row_bytes(uint64_t n_in) { return n_in / 32 * ACT_BYTES; }
+
+}  // namespace bl

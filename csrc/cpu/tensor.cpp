@@ -1,0 +1,75 @@
+// tensor.cpp: loads weights into the layout their kernels want; pages of caches.
+#include "tensor.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace bl {
+
+CpuTensor::CpuTensor(ThreadPool &pool, const TensorSource &s) {
+  const TypeInfo &t = *type_info(s.type);
+  const uint64_t n_in = s.ne[0], n_out = s.ne[1], n_matrix = s.ne[2] * s.ne[3];
+  row_bytes = n_in / t.block * t.bytes;
+  matrix_bytes = row_bytes * n_out;
+  const Layout want = (s.uses & BL_USE_MUL_MAT) != 0 ? layout_of(s.type) : Layout::rows;
+
+  if (want != Layout::rows) {
+    layout = want;
+    const LayoutInfo info = layout_info(want);
+    const uint64_t n_group = (n_out + GROUP - 1) / GROUP, group_bytes = n_in / info.block * info.bytes;
+    matrix_bytes = n_group * group_bytes;
+    packed_ = Buffer(matrix_bytes * n_matrix, "packed weights");
+    packed = packed_.data();
+    pool.run(n_group * n_matrix, std::max<uint64_t>(1, (256u << 10) / group_bytes), [&](uint64_t begin, uint64_t end, uint32_t) {
+      for (uint64_t i = begin; i < end; i++) {
+        const uint64_t matrix = i / n_group, group = i % n_group;
+        const uint32_t n = uint32_t(std::min<uint64_t>(GROUP, n_out - group * GROUP));
+        pack_group(want, s.data + (matrix * n_out + group * GROUP) * row_bytes, row_bytes, n, n_in, packed_.data() + i * group_bytes);
+      }
+    });
+  }
+  // Rows are read where they lie: quantized and float rows need no alignment. Vectors are small and read as floats.
+  const bool need_rows = want == Layout::rows || (s.uses & BL_USE_ROWS) != 0;
+  if (!need_rows) return;
+  const bool aligned = reinterpret_cast<uintptr_t>(s.data) % 32 == 0;
+  if (s.file != nullptr && (s.uses & BL_USE_VECTOR) == 0 && (aligned || t.block > 1)) {
+    file_ = s.file;
+    rows = s.data;
+    return;
+  }
+  copy_ = Buffer(s.n_bytes, "a tensor");
+  memcpy(copy_.data(), s.data, s.n_bytes);
+  rows = copy_.data();
+}
+
+CpuCache::CpuCache(const CacheShape &c) {
+  for (size_t s = 0; s < c.type.size(); s++) streams_.emplace_back(c.row_bytes(s) * c.page_size * c.n_pages, "a cache");
+}
+
+void CpuCache::copy(const int32_t *src, const int32_t *dst, uint32_t n) {
+  for (size_t s = 0; s < streams_.size(); s++) {
+    const uint64_t bytes = shape.row_bytes(s) * shape.page_size;
+    for (uint32_t i = 0; i < n; i++)
+      if (src[i] != dst[i]) memcpy(stream(s) + uint32_t(dst[i]) * bytes, stream(s) + uint32_t(src[i]) * bytes, bytes);
+  }
+}
+
+void CpuCache::read(const int32_t *pages, uint32_t n, uint8_t *data) {
+  for (uint32_t i = 0; i < n; i++)
+    for (size_t s = 0; s < streams_.size(); s++) {
+      const uint64_t bytes = shape.row_bytes(s) * shape.page_size;
+      memcpy(data, stream(s) + uint32_t(pages[i]) * bytes, bytes);
+      data += bytes;
+    }
+}
+
+void CpuCache::write(const int32_t *pages, uint32_t n, const uint8_t *data) {
+  for (uint32_t i = 0; i < n; i++)
+    for (size_t s = 0; s < streams_.size(); s++) {
+      const uint64_t bytes = shape.row_bytes(s) * shape.page_size;
+      memcpy(stream(s) + uint32_t(pages[i]) * bytes, data, bytes);
+      data += bytes;
+    }
+}
+
+}  // namespace bl
