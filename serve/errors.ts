@@ -108,10 +108,24 @@ export function errorBody(error: ApiError): { error: Record<string, unknown> } {
   return { error: { message, type: error.type, code: error.apiCode, param: error.param, ...error.extra } };
 }
 
+/** The same in Anthropic's shape, for its routes. */
+export function anthropicErrorBody(error: ApiError): { type: "error"; error: { type: string; message: string } } {
+  const types: Record<number, string> = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "request_too_large",
+    503: "overloaded_error",
+  };
+  const message = error.hint === undefined ? error.message : `${error.message} (${error.hint})`;
+  return { type: "error", error: { type: types[error.status] ?? "api_error", message } };
+}
+
 /** An error response. */
-export function errorResponse(error: ApiError): Response {
+export function errorResponse(error: ApiError, body: (error: ApiError) => object = errorBody): Response {
   const headers = new Headers({ "content-type": "application/json; charset=utf-8" });
   if (error.status === 401) headers.set("www-authenticate", "Bearer");
   if (error.status === 503) headers.set("retry-after", "1");
-  return new Response(JSON.stringify(errorBody(error)), { status: error.status, headers });
+  return new Response(JSON.stringify(body(error)), { status: error.status, headers });
 }

@@ -3,7 +3,7 @@
  * @module
  */
 import { type App, type ClientRequest, json, randomId } from "./app.ts";
-import { chatTokens, renderChat } from "./conversation.ts";
+import { startChat } from "./chat_answer.ts";
 import { badRequest, unsupported } from "./errors.ts";
 import type { Generation, GenerationEnd } from "./generation.ts";
 import { logprobEntry, type TokenRecord } from "./logprobs.ts";
@@ -15,23 +15,8 @@ import { timingsOf, usageOf } from "./timings.ts";
 export function chatCompletions(app: App, { body, signal }: ClientRequest): Promise<Response> | Response {
   const request = parseBody(chatSchema, body);
   refuse(request);
-  const { chat, tokenizer } = app.model;
-  const { prompt: text, inReasoning } = renderChat(app, request);
-  const prompt = chatTokens(tokenizer, text);
-  const plan = app.plan(request, prompt);
-  const parser = chat.createParser({
-    reasoningFormat: request.reasoning_format ?? app.settings.reasoningFormat,
-    stream: request.stream ?? false,
-    ...(request.tools?.length && request.tool_choice !== "none" ? { tools: request.tools } : {}),
-    parallelToolCalls: request.parallel_tool_calls ?? true,
-    inReasoning,
-  });
-  const { generations: [generation], leave } = app.start([{
-    ...plan,
-    stops: [...plan.stops, ...chat.stops],
-    n_probs: request.logprobs ? request.top_logprobs ?? 0 : undefined,
-    shown: chat.preservedTokens,
-  }], signal);
+  const n_probs = request.logprobs ? request.top_logprobs ?? 0 : undefined;
+  const { generation, parser, leave } = startChat(app, request, signal, n_probs);
   const answer: Answer = {
     generation,
     parser,

@@ -8,7 +8,7 @@ import { ApiError, badRequest } from "./errors.ts";
 import { REASONING_FORMATS } from "./model.ts";
 
 /** Optional, and null counts as absent: typed clients send null for what they leave out. */
-function opt<T extends z.ZodType>(schema: T) {
+export function opt<T extends z.ZodType>(schema: T) {
   return schema.nullish().transform((v) => v ?? undefined);
 }
 
@@ -209,6 +209,14 @@ export function parseBody<S extends z.ZodType>(schema: S, text: string): z.outpu
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw badRequest(`The body is ${kindOf(value)}, expected an object`, undefined, "invalid_type");
   }
+  return checkValue(schema, value);
+}
+
+/**
+ * A value as checked data.
+ * @throws ApiError 400 naming the first field at fault.
+ */
+export function checkValue<S extends z.ZodType>(schema: S, value: unknown): z.output<S> {
   const result = schema.safeParse(value, { reportInput: true });
   if (result.success) return result.data;
   throw fromIssue(result.error.issues[0]);

@@ -4,11 +4,12 @@
  */
 import { Hono } from "hono";
 import { App, type AppSettings, type Handler } from "./app.ts";
-import { ApiError, errorResponse, toApiError, unavailable } from "./errors.ts";
+import { anthropicErrorBody, ApiError, errorResponse, toApiError, unavailable } from "./errors.ts";
 import { GenerationCancelled } from "./generation.ts";
 import type { ServedModel } from "./model.ts";
 import { chatCompletions } from "./routes_chat.ts";
 import { completions } from "./routes_completions.ts";
+import { countTokens, messages } from "./routes_anthropic.ts";
 import { health, models, props, slots } from "./routes_info.ts";
 import { applyTemplate, completion, detokenize, tokenize } from "./routes_native.ts";
 import { Scheduler } from "./scheduler.ts";
@@ -46,7 +47,9 @@ export interface RunningServer {
 
 const MAX_BODY_BYTES = 64 << 20;
 
-const ROUTES: readonly [method: "GET" | "POST", paths: string[], handler: Handler][] = [
+type ErrorShape = (error: ApiError) => object;
+
+const ROUTES: readonly [method: "GET" | "POST", paths: string[], handler: Handler, errors?: ErrorShape][] = [
   ["GET", ["/health", "/v1/health"], health],
   ["GET", ["/models", "/v1/models"], models],
   ["GET", ["/props"], props],
@@ -54,6 +57,8 @@ const ROUTES: readonly [method: "GET" | "POST", paths: string[], handler: Handle
   ["POST", ["/chat/completions", "/v1/chat/completions"], chatCompletions],
   ["POST", ["/v1/completions"], completions],
   ["POST", ["/completion", "/completions"], completion],
+  ["POST", ["/v1/messages"], messages, anthropicErrorBody],
+  ["POST", ["/v1/messages/count_tokens"], countTokens, anthropicErrorBody],
   ["POST", ["/tokenize"], tokenize],
   ["POST", ["/detokenize"], detokenize],
   ["POST", ["/apply-template"], applyTemplate],
@@ -124,7 +129,7 @@ function makeRouter(app: App, options: ServerOptions, life: { draining: boolean 
   const keys = options.apiKeys ?? [];
   const maxBodyBytes = options.maxBodyBytes ?? MAX_BODY_BYTES;
   const router = new Hono();
-  const answer = async (handler: Handler, request: Request): Promise<Response> => {
+  const answer = async (handler: Handler, request: Request, errors?: ErrorShape): Promise<Response> => {
     try {
       if (life.draining) throw unavailable("shutting_down", "The server is shutting down and takes no new requests");
       if (keys.length > 0 && !OPEN_PATHS.includes(new URL(request.url).pathname)) checkKey(request, keys);
@@ -134,14 +139,14 @@ function makeRouter(app: App, options: ServerOptions, life: { draining: boolean 
       if (error instanceof GenerationCancelled) return new Response(null, { status: 499 }); // nobody reads it
       const api = toApiError(error);
       if (api.status >= 500 && api.status !== 503) options.onError?.(error);
-      return errorResponse(api);
+      return errorResponse(api, errors);
     }
   };
   const methods = new Map<string, string>();
-  for (const [method, paths, handler] of ROUTES) {
+  for (const [method, paths, handler, errors] of ROUTES) {
     for (const path of paths) {
       methods.set(path, method);
-      router.on(method, path, (c) => answer(handler, c.req.raw));
+      router.on(method, path, (c) => answer(handler, c.req.raw, errors));
     }
   }
   router.notFound((c) => {

@@ -6,20 +6,33 @@ import { errorBody, toApiError } from "./errors.ts";
 
 const encoder = new TextEncoder();
 
+function encode(item: SseItem): Uint8Array {
+  return encoder.encode(
+    typeof item === "string" ? `data: ${item}\n\n` : `event: ${item.event}\ndata: ${item.data}\n\n`,
+  );
+}
+
+/** An event's data, or with its name. */
+export type SseItem = string | { event: string; data: string };
+
 /**
  * A stream of `data:` events, one per item. The source is pulled as the client reads. An error of the source becomes an
  * error event, since the status is long gone. `onLeave` is called then, and when the client leaves.
  */
-export function sseResponse(source: AsyncGenerator<string, void, void>, onLeave: () => void): Response {
+export function sseResponse(
+  source: AsyncGenerator<SseItem, void, void>,
+  onLeave: () => void,
+  onError: (error: unknown) => SseItem = (error) => JSON.stringify(errorBody(toApiError(error))),
+): Response {
   const body = new ReadableStream<Uint8Array>({
     async pull(controller) {
       try {
         const { done, value } = await source.next();
         if (done) controller.close();
-        else controller.enqueue(encoder.encode(`data: ${value}\n\n`));
+        else controller.enqueue(encode(value));
       } catch (error) {
         onLeave(); // what else runs for this response is of no use any more
-        controller.enqueue(encoder.encode(`data: ${JSON.stringify(errorBody(toApiError(error)))}\n\n`));
+        controller.enqueue(encode(onError(error)));
         controller.close();
       }
     },

@@ -1,0 +1,50 @@
+/**
+ * A conversation's answer under way, whatever API asked for it: prompt, generation and the parser that takes it apart.
+ * @module
+ */
+import type { AnswerRequest, App } from "./app.ts";
+import { chatTokens, renderChat } from "./conversation.ts";
+import type { Generation } from "./generation.ts";
+import type { OutputParser, ReasoningFormat } from "./model.ts";
+import type { Conversation } from "./schemas.ts";
+
+export interface ChatAnswerRequest extends AnswerRequest, Conversation {
+  stream?: boolean | undefined;
+  reasoning_format?: ReasoningFormat | undefined;
+}
+
+export interface ChatAnswer {
+  generation: Generation;
+  parser: OutputParser;
+  /** Gives the answer up. */
+  leave: () => void;
+}
+
+/**
+ * @param n_probs Rivals recorded per token; undefined records no log-probabilities.
+ * @throws ApiError 400 or TextError for what the template or the sampler cannot take, 503 when no more is taken.
+ */
+export function startChat(
+  app: App,
+  request: ChatAnswerRequest,
+  signal: AbortSignal,
+  n_probs?: number,
+): ChatAnswer {
+  const { chat, tokenizer } = app.model;
+  const { prompt, inReasoning } = renderChat(app, request);
+  const plan = app.plan(request, chatTokens(tokenizer, prompt));
+  const parser = chat.createParser({
+    reasoningFormat: request.reasoning_format ?? app.settings.reasoningFormat,
+    stream: request.stream ?? false,
+    ...(request.tools?.length && request.tool_choice !== "none" ? { tools: request.tools } : {}),
+    parallelToolCalls: request.parallel_tool_calls ?? true,
+    inReasoning,
+  });
+  const { generations: [generation], leave } = app.start([{
+    ...plan,
+    stops: [...plan.stops, ...chat.stops],
+    n_probs,
+    shown: chat.preservedTokens,
+  }], signal);
+  return { generation, parser, leave };
+}
