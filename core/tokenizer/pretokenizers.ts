@@ -10,6 +10,7 @@
 import {
   cutThousands,
   cutTrailingSpace,
+  exaoneStep,
   groupDigitsFromRight,
   halveSpaces,
   horizonStep,
@@ -110,10 +111,7 @@ const SETS: Record<string, readonly (() => Step)[]> = {
   BAILINGMOE: [cover(
     `${CONTRACTION}|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+`,
   )],
-  EXAONE_MOE: [cover(
-    `${CONTRACTION}|[^\\r\\n\\p{L}\\p{N}]?\\p{L}(?: ?\\p{L}|\\p{M})*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|` +
-      "\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
-  )],
+  EXAONE_MOE: [use(exaoneStep)],
   TEKKEN: [cover(casedWords("[A-Z\\xd2]", "[a-z\\xd2]", "", "\\p{N}"))],
   GPT4O: [cover(casedWords("[A-Z\\xd2]", "[a-z\\xd2]", CONTRACTION + "?", "\\p{N}{1,3}"))],
   GRANITE_EMB_MULTI: [cover(casedWords("[A-Z\\xd2\\xd4]", "[a-z\\xd2\\xd4]", CONTRACTION + "?", "\\p{N}{1,3}"))],

@@ -117,7 +117,7 @@ const COLLAPSED_CLASS: Record<string, string> = {
 };
 
 /** Rewrites the classes of a regex for the text it runs on; `\s` is ASCII there, wider whitespace having become U+000B. */
-function compile(source: string): RegExp {
+export function compile(source: string): RegExp {
   let inBrackets = false;
   const rewritten = source.replace(/\\p\{\w+\}|\\[sS]|\\.|\[|\]/g, (token) => {
     if (token === "[" || token === "]") inBrackets = token === "[";

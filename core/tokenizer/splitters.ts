@@ -3,7 +3,7 @@
  * @module
  */
 
-import { coveringRegexStep, latin1, type Prepared, type Step } from "./split.ts";
+import { compile, coveringRegexStep, latin1, type Prepared, type Step } from "./split.ts";
 import { collapsedUnits, UNIT } from "./unicode.ts";
 
 const isDigitUnit = (unit: number) => (unit >= 0x30 && unit <= 0x39) || unit === UNIT.N;
@@ -74,6 +74,34 @@ export const halveSpaces: Step = (prepared, start, end, ends) => {
     ends.push(at);
   }
 };
+
+/**
+ * `exaone-moe`: a word goes on over marks and over single spaces between letters. That part is a loop here: as a regex,
+ * its stack grows with the text.
+ */
+export const exaoneStep: Step = (prepared, start, end, ends) => {
+  const text = prepared.collapsed.slice(start, end);
+  const isLetter = (unit: number) =>
+    unit === UNIT.L || (unit >= 0x41 && unit <= 0x5a) || (unit >= 0x61 && unit <= 0x7a);
+  EXAONE.lastIndex = 0;
+  for (let match = EXAONE.exec(text); match !== null; match = EXAONE.exec(text)) {
+    let at = EXAONE.lastIndex;
+    if (match[1] !== undefined) {
+      for (; at < text.length; at++) {
+        const unit = text.charCodeAt(at);
+        if (isLetter(unit) || unit === UNIT.M) continue;
+        if (unit !== 0x20 || at + 1 === text.length || !isLetter(text.charCodeAt(at + 1))) break;
+      }
+      EXAONE.lastIndex = at;
+    }
+    ends.push(start + at);
+  }
+};
+
+const EXAONE = compile(
+  "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|([^\\r\\n\\p{L}\\p{N}]?\\p{L})|\\p{N}|" +
+    " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
+);
 
 const HAN: readonly (readonly [number, number])[] = [
   [0x4e00, 0x9fff],

@@ -5,7 +5,7 @@
  */
 
 import type { IdBuffer } from "./id_buffer.ts";
-import type { TextTable } from "./text_table.ts";
+import { HASH_START, hashBytes, hashEnd, type TextTable } from "./text_table.ts";
 import type { FragmentEncoder } from "./types.ts";
 import { firstOfDecomposition, generalCategory, isWhitespace, lowerCase } from "./unicode.ts";
 
@@ -17,11 +17,45 @@ export interface WpmOptions {
 
 const encoder = new TextEncoder();
 
+const MAX_CACHED_RUN = 32; // UTF-16 units
+const MAX_CACHED_RUNS = 1 << 16;
+
+/** What an ASCII character does: 0 is part of a word, 1 ends one, 2 (punctuation and symbols) is a word. */
+const ASCII_ROLE: Uint8Array = Uint8Array.from(
+  { length: 128 },
+  (_, cp) => isWhitespace(cp) ? 1 : cp > 0x20 && cp < 0x7f && !/[0-9A-Za-z]/.test(String.fromCharCode(cp)) ? 2 : 0,
+);
+
 export class WpmEncoder implements FragmentEncoder {
+  private readonly runs = new Map<string, Int32Array>();
+
   constructor(private readonly tokens: TextTable, private readonly options: WpmOptions) {}
 
+  /** ASCII spaces and punctuation always end a word; the runs between them repeat, and are remembered. */
   encode(text: string, out: IdBuffer): void {
-    for (const word of this.words(text)) this.encodeWord(word, out);
+    let start = 0;
+    for (let i = 0; i < text.length; i++) {
+      const unit = text.charCodeAt(i);
+      const role = unit < 128 ? ASCII_ROLE[unit] : 0;
+      if (role === 0) continue;
+      if (i > start) this.encodeRun(text.substring(start, i), out);
+      if (role === 2) this.encodeRun(text[i], out);
+      start = i + 1;
+    }
+    if (start < text.length) this.encodeRun(text.substring(start), out);
+  }
+
+  private encodeRun(run: string, out: IdBuffer): void {
+    const known = this.runs.get(run);
+    if (known) {
+      out.pushAll(known);
+      return;
+    }
+    const first = out.length;
+    for (const word of this.words(run)) this.encodeWord(word, out);
+    if (run.length > MAX_CACHED_RUN) return;
+    if (this.runs.size >= MAX_CACHED_RUNS) this.runs.clear();
+    this.runs.set(run, out.slice(first));
   }
 
   /** Words in the form tokens have them, without the leading U+2581. */
@@ -54,19 +88,23 @@ export class WpmEncoder implements FragmentEncoder {
     const bytes = encoder.encode("\u2581" + word);
     const first = out.length;
     for (let at = 0; at < bytes.length;) {
-      let id = -1;
-      let end = Math.min(bytes.length, at + this.tokens.maxLength + 1);
-      for (; end > at; end--) {
-        id = this.tokens.find(bytes, at, end);
-        if (id >= 0) break;
+      let best = -1;
+      let bestEnd = at;
+      const limit = Math.min(bytes.length, at + this.tokens.maxLength);
+      for (let end = at + 1, hash = HASH_START; end <= limit; end++) {
+        hash = hashBytes(hash, bytes, end - 1, end);
+        const id = this.tokens.findHashed(hashEnd(hash), bytes, at, end);
+        if (id < 0) continue;
+        best = id;
+        bestEnd = end;
       }
-      if (id < 0) {
+      if (best < 0) {
         out.length = first;
         if (this.options.unk !== null) out.push(this.options.unk);
         return;
       }
-      out.push(id);
-      at = end;
+      out.push(best);
+      at = bestEnd;
     }
   }
 }

@@ -1,0 +1,240 @@
+import assert from "node:assert/strict";
+import fc from "fast-check";
+import { sharedDir } from "../../tests/shared.ts";
+import { TextError } from "../errors.ts";
+import { ggufValue, type Metadata } from "../gguf/metadata.ts";
+import { openGguf } from "../gguf/read.ts";
+import { goldenDir, hex, metadataFromCheckpoint, readJson, SMALL, small } from "./_testing.ts";
+import { tokenizerFromGguf } from "./tokenizer.ts";
+
+const golden: { texts: string[]; ids: Record<string, number[][]>; ids_text_only: Record<string, number[][]> } =
+  readJson(
+    `${goldenDir}ids.json`,
+  );
+
+for (const [name, rows] of Object.entries(golden.ids)) {
+  Deno.test(`encode() gives llama.cpp's ids with ${name}`, () => {
+    golden.texts.forEach((text, i) => {
+      assert.deepEqual([...small(name).encode(text, { parseSpecial: true })], rows[i], JSON.stringify(text));
+      const asText = (golden.ids_text_only[name] ?? rows)[i];
+      assert.deepEqual([...small(name).encode(text)], asText, JSON.stringify(text));
+    });
+  });
+}
+
+Deno.test("encode() of the byte-level vocabulary and decode() are each other's inverse for every string", () => {
+  const tokenizer = small("bloom_nano");
+  fc.assert(
+    fc.property(fc.string({ unit: "binary", maxLength: 60 }), (text) => {
+      assert.equal(tokenizer.decode(tokenizer.encode(text)), text.toWellFormed());
+    }),
+    { numRuns: 500 },
+  );
+});
+
+for (const name of Object.keys(SMALL)) {
+  Deno.test(`${name}: any string and any ids are taken, and ids are tokens`, () => {
+    const tokenizer = small(name);
+    const text = fc.oneof(
+      fc.string({ unit: "binary", maxLength: 80 }),
+      fc.string({
+        unit: fc.constantFrom("\ud800", "\udc00", "a", " ", "<", "|", "\u0301", "</s>", "\0"),
+        maxLength: 60,
+      }),
+    );
+    fc.assert(fc.property(text, fc.boolean(), fc.boolean(), (given, addSpecial, parseSpecial) => {
+      const ids = tokenizer.encode(given, { addSpecial, parseSpecial });
+      assert.ok(ids.every((id) => id >= 0 && id < tokenizer.n_vocab));
+      tokenizer.decode(ids, { special: addSpecial, removeSpecial: parseSpecial });
+    }));
+    const anyIds = fc.array(fc.nat(tokenizer.n_vocab - 1), { maxLength: 60 });
+    fc.assert(fc.property(anyIds, fc.boolean(), (ids, special) => {
+      const stream = tokenizer.stream({ special });
+      const streamed = ids.map((id) => stream.push(id)).join("") + stream.flush();
+      let bytes = 0;
+      for (const id of ids) bytes += tokenizer.pieceBytes(id, special).length;
+      const joined = new Uint8Array(bytes);
+      for (let i = 0, at = 0; i < ids.length; at += tokenizer.pieceBytes(ids[i++], special).length) {
+        joined.set(tokenizer.pieceBytes(ids[i], special), at);
+      }
+      assert.equal(streamed, new TextDecoder("utf-8", { ignoreBOM: true }).decode(joined));
+    }));
+  });
+}
+
+Deno.test("stream() holds back unfinished characters and never emits half of one", () => {
+  const tokenizer = small("bloom_nano");
+  const text = "a\u{1f999}b한é\u{1f468}\u200d\u{1f469}";
+  const stream = tokenizer.stream();
+  const byteIds = [...new TextEncoder().encode(text)].map((byte) => {
+    for (let id = 0; id < 256; id++) {
+      const piece = tokenizer.pieceBytes(id);
+      if (piece.length === 1 && piece[0] === byte) return id;
+    }
+    throw new Error("no token for the byte");
+  });
+  const parts = byteIds.map((id) => stream.push(id));
+  assert.equal(parts.join(""), text);
+  assert.ok(!parts.join("").includes("\ufffd"));
+  assert.equal(stream.flush(), "");
+  stream.push(byteIds[1]); // the first of four bytes
+  assert.equal(stream.flush(), "\ufffd");
+  // a byte that cannot continue settles it at once
+  const broken = tokenizer.stream();
+  assert.equal(broken.push(byteIds[1]), "");
+  assert.equal(broken.push(byteIds[0]), "\ufffda");
+});
+
+Deno.test("decode() of SPM drops the space that encode() put first, and only that", () => {
+  const tokenizer = small("spm");
+  for (const text of ["hello", " hello", "  a b  "]) assert.equal(tokenizer.decode(tokenizer.encode(text)), text);
+});
+
+Deno.test("encode() adds bos once, and none when asked not to (D7)", () => {
+  const tokenizer = small("spm");
+  assert.equal(tokenizer.addBos, true);
+  const ids = [...tokenizer.encode("hello", { addSpecial: true })];
+  assert.equal(ids[0], tokenizer.bos);
+  assert.equal(ids.filter((id) => id === tokenizer.bos).length, 1);
+  assert.deepEqual([...tokenizer.encode("hello")], ids.slice(1));
+  assert.equal(tokenizer.decode(ids, { special: true, removeSpecial: true }), " hello");
+});
+
+Deno.test("a word after an added token is encoded as at a text's start (D1)", () => {
+  const tokenizer = small("bloom_nano");
+  const marked = [...tokenizer.encode("<|im_start|>user\n", { parseSpecial: true })];
+  assert.equal(marked[0], tokenizer.tokenId("<|im_start|>"));
+  assert.deepEqual(marked.slice(1), [...tokenizer.encode("user\n")]);
+});
+
+Deno.test("a space after a special token is kept beside SPM's own (D2)", () => {
+  const base = metadataFromCheckpoint(SMALL.spm());
+  const types = Int32Array.from(base.ints("tokenizer.ggml.token_type"));
+  const tokens = base.strs("tokenizer.ggml.tokens").toArray();
+  const marker = tokens.length - 1;
+  tokens[marker] = "<sep>";
+  types[marker] = 4;
+  base.set("tokenizer.ggml.tokens", ggufValue.strs(tokens));
+  base.set("tokenizer.ggml.token_type", ggufValue.i32s(types));
+  const tokenizer = tokenizerFromGguf(base);
+  const after = (text: string) => [...tokenizer.encode(`<sep>${text}`)].slice(1);
+  assert.deepEqual(after("the"), [...tokenizer.encode("the")]);
+  assert.deepEqual(after(" the"), [...tokenizer.encode(" the")]);
+  assert.notDeepEqual(after(" the"), after("the"));
+});
+
+function withPre(pre: string | undefined): Metadata {
+  const metadata = metadataFromCheckpoint(SMALL.bloom_nano(), "nano.gguf").clone();
+  if (pre === undefined) metadata.remove("tokenizer.ggml.pre");
+  else metadata.set("tokenizer.ggml.pre", ggufValue.str(pre));
+  return metadata;
+}
+
+Deno.test("tokenizerFromGguf() warns of a missing pre-tokenizer and refuses an unknown one by name (D4)", () => {
+  const missing = tokenizerFromGguf(withPre(undefined));
+  assert.equal(missing.pre, "default");
+  assert.match(missing.warnings.join(), /nano\.gguf.*tokenizer\.ggml\.pre is missing/);
+  assert.throws(
+    () => tokenizerFromGguf(withPre("llama-42")),
+    (error) => error instanceof TextError && error.code === "text.pre_tokenizer" && /"llama-42"/.test(error.message),
+  );
+  const text = "don't 12345 \r\n 中文, é e\u0301";
+  const ids = ["qwen2", "default"].map((pre) => [...tokenizerFromGguf(withPre(pre)).encode(text)].join());
+  assert.notEqual(ids[0], ids[1]);
+});
+
+Deno.test("tokenizerFromGguf() refuses damaged vocabularies with a code", () => {
+  const damage = (change: (metadata: Metadata) => void) => () => {
+    const metadata = withPre("qwen2");
+    change(metadata);
+    tokenizerFromGguf(metadata);
+  };
+  const codes: [string, (metadata: Metadata) => void][] = [
+    ["text.tokenizer_model", (m) => m.set("tokenizer.ggml.model", ggufValue.str("words"))],
+    ["text.missing_merges", (m) => m.remove("tokenizer.ggml.merges")],
+    ["model.missing_key", (m) => m.remove("tokenizer.ggml.tokens")],
+    ["model.key_type", (m) => m.set("tokenizer.ggml.tokens", ggufValue.str("abc"))],
+    ["model.key_type", (m) => m.set("tokenizer.ggml.merges", ggufValue.i32s([1]))],
+    ["text.vocabulary_length", (m) => m.set("tokenizer.ggml.token_type", ggufValue.i32s([1, 1]))],
+    ["text.duplicate_token", (m) => {
+      const tokens = m.strs("tokenizer.ggml.tokens").toArray();
+      tokens[7] = tokens[3];
+      m.set("tokenizer.ggml.tokens", ggufValue.strs(tokens));
+    }],
+  ];
+  for (const [code, change] of codes) {
+    assert.throws(damage(change), (error) => (error as TextError).code === code, code);
+  }
+  // ids that are no tokens are left out with a warning, odd merges are no merges, empty texts get one
+  const odd = withPre("qwen2");
+  odd.set("tokenizer.ggml.eot_token_id", ggufValue.u32(4_000_000_000));
+  odd.set("tokenizer.ggml.merges", ggufValue.strs(["nospace", "", " ", "a b c", "t h"]));
+  const tokens = odd.strs("tokenizer.ggml.tokens").toArray();
+  tokens[9] = "";
+  odd.set("tokenizer.ggml.tokens", ggufValue.strs(tokens));
+  const tokenizer = tokenizerFromGguf(odd);
+  assert.equal(tokenizer.warnings.length, 1);
+  assert.equal(tokenizer.tokenText(9), "[EMPTY_9]");
+  assert.equal(tokenizer.decode(tokenizer.encode("the cat")), "the cat");
+  assert.throws(() => tokenizer.pieceBytes(tokenizer.n_vocab), { code: "text.token_id" });
+});
+
+Deno.test("special tokens have their roles, and the generation ends at them", () => {
+  const tokenizer = small("bloom_nano");
+  const id = (text: string) => tokenizer.tokenId(text);
+  assert.equal(tokenizer.eos, id("<|im_end|>"));
+  assert.equal(tokenizer.eot, id("<|im_end|>"));
+  assert.equal(tokenizer.fim_pre, id("<|fim_prefix|>"));
+  assert.deepEqual(new Set(tokenizer.eogIds), new Set([id("<|im_end|>"), id("<|endoftext|>")]));
+  assert.ok(tokenizer.isControl(id("<|im_start|>")!));
+  assert.ok(tokenizer.isUserDefined(id("<think>")!));
+  assert.equal(hex(tokenizer.pieceBytes(id("<|im_end|>")!)), "");
+  assert.equal(hex(tokenizer.pieceBytes(id("<|im_end|>")!, true)), hex(new TextEncoder().encode("<|im_end|>")));
+  assert.equal(hex(tokenizer.pieceBytes(id("<think>")!)), hex(new TextEncoder().encode("<think>")));
+});
+
+for (const name of Object.keys(SMALL)) {
+  Deno.test(`${name}: a megabyte of one letter, of spaces, of emoji is encoded in linear time`, () => {
+    const tokenizer = small(name);
+    for (const unit of ["a", " ", "\n", "7", "\u{1f600}", "<|im_start|>", "\u4e2d", "'s", "aB "]) {
+      const started = performance.now();
+      const text = unit.repeat(Math.ceil(1_000_000 / new TextEncoder().encode(unit).length));
+      tokenizer.encode(text, { parseSpecial: true });
+      // each takes a second or so on a slow machine; quadratic work would take hours
+      assert.ok(performance.now() - started < 30_000, JSON.stringify(unit));
+    }
+  });
+}
+
+interface Expected {
+  cases: { text: string; add_special: boolean; parse_special: boolean; ids: number[]; detok: string }[];
+}
+
+async function readGzip(path: string): Promise<Expected> {
+  const stream = new Blob([Deno.readFileSync(path)]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+Deno.test({
+  name: "every reference vocabulary (../shared/vocab): ids and detokenized bytes are llama.cpp's",
+  ignore: !sharedDir,
+  fn: async (t) => {
+    const vocabDir = `${sharedDir}vocab/`;
+    for (const { name: file } of Deno.readDirSync(vocabDir)) {
+      if (!file.endsWith(".gguf")) continue;
+      const name = file.replace(".gguf", "");
+      await t.step(name, async () => {
+        using gguf = openGguf(vocabDir + file);
+        const started = performance.now();
+        const tokenizer = tokenizerFromGguf(gguf.metadata);
+        assert.ok(performance.now() - started < 1500, "opening takes a fraction of this on a quiet machine");
+        for (const expected of (await readGzip(`${vocabDir}expected/${name}.json.gz`)).cases) {
+          const options = { addSpecial: expected.add_special, parseSpecial: expected.parse_special };
+          const ids = tokenizer.encode(expected.text, options);
+          assert.deepEqual([...ids], expected.ids, JSON.stringify(expected.text));
+          assert.equal(hex(tokenizer.decodeBytes(ids, { special: true })), expected.detok);
+        }
+      });
+    }
+  },
+});
