@@ -1,0 +1,53 @@
+// attention.h: causal softmax attention over a paged cache.
+//
+// Keys are taken in chunks of 64 absolute positions. Each chunk alone gives a row a state (largest score, sum, weighted values), and
+// the states are merged in order of position. That is the definition: how chunks are spread over warps is free, and a chunk that is
+// masked for a row leaves its state as it was, so that a row's bits do not depend on the rows computed with it.
+#pragma once
+
+#include "cache.h"
+
+namespace bl::cuda {
+
+constexpr uint32_t CHUNK_KEYS = 64;
+
+// Rows order[first .. first + count) of one sequence, ascending in position.
+struct AttentionTile {
+  int32_t first, count, seq;
+};
+
+struct AttentionArgs {
+  const float *q;  // [head_dim_k, n_head, n_tok]
+  float *y;        // [head_dim_v, n_head, n_tok], overwritten
+  CacheStream k, v;
+  uint32_t n_head, n_head_kv, head_dim_k, head_dim_v;
+  float scale;
+  uint32_t window;  // 0: all keys
+  const int32_t *positions, *seqs, *pages;
+  uint32_t n_page, page_size;
+  RowCount rows;    // tokens
+
+  const int32_t *order;  // [n_tok] token rows, those of a sequence together
+  const AttentionTile *tiles;
+  const int32_t *n_tiles;
+  uint32_t max_tiles;
+
+  // Split over chunks: states [n_tok, n_head, n_chunk] (largest, sum), then [.., head_dim_v] values; nullptr: one block walks them all.
+  float *states;
+  uint32_t n_chunk;
+};
+
+// How a layer's attention is run.
+enum class AttentionKind { exact, split, walk };
+
+// exact: f32 products, any cache type; split and walk: f16 products on tensor cores.
+AttentionKind attention_kind(const CacheStream &k, const CacheStream &v, uint32_t head_dim_k, uint32_t head_dim_v, uint32_t n_tok,
+                             uint64_t state_bytes);
+uint64_t attention_state_bytes(uint32_t n_tok, uint32_t n_head, uint32_t head_dim_v, uint32_t n_chunk);
+// Tokens of a tile of AttentionTile for split and walk.
+uint32_t attention_tile_tokens(AttentionKind kind, uint32_t n_head, uint32_t n_head_kv);
+
+void attention(const AttentionArgs &args, AttentionKind kind, Stream &s);
+void attention_exact(const AttentionArgs &args, Stream &s);
+
+}  // namespace bl::cuda

@@ -1,0 +1,186 @@
+// device.cu: finds the cards, loads tensors into them, holds their caches.
+#include "device.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "pack.h"
+
+namespace bl::cuda {
+
+CudaDevice::CudaDevice(int ordinal, const cudaDeviceProp &properties)
+    : ordinal_(ordinal),
+      name_(properties.name),
+      memory_(properties.totalGlobalMem),
+      major_(properties.major),
+      minor_(properties.minor),
+      n_sm_(uint32_t(properties.multiProcessorCount)) {}
+
+CudaDevice::~CudaDevice() {
+  if (cudaSetDevice(ordinal_) != cudaSuccess) return;
+  for (int i = 0; i < 2; i++) {
+    if (pinned_[i] != nullptr) cudaFreeHost(pinned_[i]);
+    if (sent_[i] != nullptr) cudaEventDestroy(sent_[i]);
+    raw_[i].reset();
+  }
+  if (load_stream_ != nullptr) cudaStreamDestroy(load_stream_);
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+std::string CudaDevice::info_json(uint32_t index) {
+  size_t free = 0, total = 0;
+  if (cudaSetDevice(ordinal_) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) cudaGetLastError();
+  std::string name;
+  for (const char c : name_)
+    if (c != '"' && c != '\\' && c >= 32) name += c;
+  return "{\"index\":" + std::to_string(index) + ",\"kind\":\"cuda\",\"name\":\"" + name + "\",\"memory_bytes\":" +
+         std::to_string(memory_) + ",\"free_bytes\":" + std::to_string(free) + ",\"features\":[\"sm_" + std::to_string(major_) +
+         std::to_string(minor_) + "\"]}";
+}
+
+std::unique_ptr<DeviceTensor> CudaDevice::load_tensor(const TensorSource &source) {
+  const TypeInfo &type = *type_info(source.type);
+  use();
+  auto tensor = std::make_unique<CudaTensor>();
+  if (source.type == TYPE_I32) return tensor;  // expert maps: the program reads their host values
+  const bool vector = (source.uses & BL_USE_VECTOR) != 0 || source.uses == 0;
+  if (vector) {
+    if (source.type != TYPE_F32) fail(BL_ERR_UNSUPPORTED, "Cannot load a %s vector on cuda device %d: expected f32", type.name, ordinal_);
+    tensor->vector.allocate(source.n_bytes, "a vector");
+    check(cudaMemcpy(tensor->vector.data(), source.data, source.n_bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
+  if ((source.uses & (BL_USE_MUL_MAT | BL_USE_ROWS)) != 0) {
+    if (packed_sb_bytes(source.type) == 0)
+      fail(BL_ERR_UNSUPPORTED, "Cannot load a %s matrix on cuda device %d: it has products of f32, f16, bf16, q8_0, q4_0, q4_K, q5_K and q6_K",
+           type.name, ordinal_);
+    pack_from(source, *tensor);
+  }
+  return tensor;
+}
+
+void CudaDevice::pack_from(const TensorSource &source, CudaTensor &tensor) {
+  const TypeInfo &type = *type_info(source.type);
+  const uint64_t n_in = source.ne[0], n_row = source.ne[1], n_matrix = source.ne[2] * source.ne[3];
+  const uint64_t row_bytes = n_in / type.block * type.bytes;
+  if (n_in > UINT32_MAX || n_row > UINT32_MAX) fail(BL_ERR_UNSUPPORTED, "Cannot load a matrix of more than 2^32 rows or columns on cuda");
+  tensor.matrix_bytes = packed_bytes(source.type, n_in, n_row, 1);
+  tensor.packed.allocate(tensor.matrix_bytes * n_matrix, "a weight");
+
+  std::lock_guard<std::mutex> lock(load_);
+  if (load_stream_ == nullptr) check(cudaStreamCreateWithFlags(&load_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  // Whole tiles of 16 rows per transfer; a tile larger than a buffer gets larger buffers.
+  const uint64_t tile = row_bytes * TILE_ROWS, stage = std::max<uint64_t>(STAGE, tile);
+  for (int i = 0; i < 2; i++) {
+    if (raw_[i].bytes() >= stage) continue;
+    if (pinned_[i] != nullptr) check(cudaFreeHost(pinned_[i]), "cudaFreeHost"), pinned_[i] = nullptr;
+    check(cudaHostAlloc(reinterpret_cast<void **>(&pinned_[i]), stage, cudaHostAllocDefault), "cudaHostAlloc");
+    if (sent_[i] == nullptr) check(cudaEventCreateWithFlags(&sent_[i], cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    raw_[i].allocate(stage, "loading");
+  }
+  const uint64_t rows_per_stage = stage / tile * TILE_ROWS;
+  int turn = 0;
+  for (uint64_t m = 0; m < n_matrix; m++) {
+    for (uint64_t row = 0; row < n_row; row += rows_per_stage) {
+      const uint64_t n = std::min(rows_per_stage, n_row - row);
+      check(cudaEventSynchronize(sent_[turn]), "cudaEventSynchronize");
+      memcpy(pinned_[turn], source.data + (m * n_row + row) * row_bytes, n * row_bytes);
+      check(cudaMemcpyAsync(raw_[turn].data(), pinned_[turn], n * row_bytes, cudaMemcpyHostToDevice, load_stream_), "cudaMemcpyAsync");
+      pack_rows(source.type, raw_[turn].data(), tensor.packed.data() + m * tensor.matrix_bytes + packed_bytes(source.type, n_in, row, 1),
+                n_in, n, load_stream_);
+      check(cudaEventRecord(sent_[turn], load_stream_), "cudaEventRecord");
+      turn ^= 1;
+    }
+  }
+  check(cudaStreamSynchronize(load_stream_), "cudaStreamSynchronize");
+}
+
+std::unique_ptr<DeviceCache> CudaDevice::create_cache(const CacheShape &shape) {
+  use();
+  if (stream_ == nullptr) check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return std::make_unique<CudaCache>(ordinal_, stream_, shape);
+}
+
+std::unique_ptr<Exec> CudaDevice::compile(const Program &program, const std::vector<DeviceTensor *> &weights,
+                                          const std::vector<DeviceCache *> &caches) {
+  use();
+  if (stream_ == nullptr) check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return compile_program(*this, program, weights, caches);
+}
+
+// --- caches -----------------------------------------------------------------------------------------------------------------------
+
+CudaCache::CudaCache(int ordinal, cudaStream_t stream, const CacheShape &shape) : ordinal_(ordinal), stream_(stream), shape_(shape) {
+  uint64_t bytes = 0;
+  for (size_t s = 0; s < shape.type.size(); s++) {
+    offset_.push_back(bytes);
+    bytes = round_up(bytes + shape.row_bytes(s) * shape.page_size * shape.n_pages, uint64_t(256));
+  }
+  memory_.allocate(bytes, "a cache");
+  check(cudaMemsetAsync(memory_.data(), 0, bytes, stream_), "cudaMemsetAsync");
+  check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+
+CacheStream CudaCache::stream(uint32_t s) const {
+  return {memory_.data() + offset_[s], shape_.type[s], uint32_t(shape_.row_bytes(s))};
+}
+
+template <class F>
+void CudaCache::each_run(F move) {
+  check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  for (size_t s = 0; s < shape_.type.size(); s++) move(memory_.data() + offset_[s], shape_.row_bytes(s) * shape_.page_size);
+  check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+
+void CudaCache::copy(const int32_t *src, const int32_t *dst, uint32_t n) {
+  each_run([&](uint8_t *base, uint64_t bytes) {
+    for (uint32_t i = 0; i < n; i++)
+      if (src[i] != dst[i])
+        check(cudaMemcpyAsync(base + uint64_t(dst[i]) * bytes, base + uint64_t(src[i]) * bytes, bytes, cudaMemcpyDeviceToDevice, stream_),
+              "cudaMemcpyAsync");
+  });
+}
+
+void CudaCache::read(const int32_t *pages, uint32_t n, uint8_t *data) {
+  uint64_t at = 0;
+  const uint64_t page_bytes = shape_.page_bytes();
+  each_run([&](uint8_t *base, uint64_t bytes) {
+    for (uint32_t i = 0; i < n; i++)
+      check(cudaMemcpyAsync(data + i * page_bytes + at, base + uint64_t(pages[i]) * bytes, bytes, cudaMemcpyDeviceToHost, stream_),
+            "cudaMemcpyAsync");
+    at += bytes;
+  });
+}
+
+void CudaCache::write(const int32_t *pages, uint32_t n, const uint8_t *data) {
+  uint64_t at = 0;
+  const uint64_t page_bytes = shape_.page_bytes();
+  each_run([&](uint8_t *base, uint64_t bytes) {
+    for (uint32_t i = 0; i < n; i++)
+      check(cudaMemcpyAsync(base + uint64_t(pages[i]) * bytes, data + i * page_bytes + at, bytes, cudaMemcpyHostToDevice, stream_),
+            "cudaMemcpyAsync");
+    at += bytes;
+  });
+}
+
+}  // namespace bl::cuda
+
+namespace bl {
+
+std::vector<std::unique_ptr<Device>> card_devices(ThreadPool &) {
+  std::vector<std::unique_ptr<Device>> devices;
+  int n = 0;
+  if (cudaGetDeviceCount(&n) != cudaSuccess) {  // no driver, or no card: this library still serves its host
+    cudaGetLastError();
+    return devices;
+  }
+  for (int i = 0; i < n; i++) {
+    cudaDeviceProp properties;
+    if (cudaGetDeviceProperties(&properties, i) != cudaSuccess || properties.major < 8) continue;  // mma of sm_80 is the least
+    devices.push_back(std::make_unique<cuda::CudaDevice>(i, properties));
+  }
+  return devices;
+}
+
+const char *card_backends_json() { return ",\"cuda\""; }
+
+}  // namespace bl

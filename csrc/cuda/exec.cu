@@ -1,0 +1,136 @@
+// exec.cu: capture and replay of a compiled program. compiler.cu chooses the launches.
+#include "exec.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "compiler.h"
+
+namespace bl::cuda {
+
+namespace {
+constexpr uint64_t MAX_PINNED_OUTPUT = 8u << 20;  // larger outputs go straight to the caller's memory
+}
+
+CudaExec::CudaExec(CudaDevice &device, const Program &program, const std::vector<DeviceTensor *> &weights,
+                   const std::vector<DeviceCache *> &caches)
+    : device_(device), program_(program) {
+  Compiler(*this, weights, caches).run();
+  uint64_t bytes = 0;
+  for (const uint32_t id : program.outputs) {
+    const Tensor &t = program.tensors[id];
+    bytes += t.row_elems * 4 * (t.rows == Rows::tok ? program.n_tok : t.rows == Rows::out ? program.n_out : 1);
+  }
+  host_output_bytes_ = std::min(bytes, MAX_PINNED_OUTPUT);
+  if (host_output_bytes_ > 0)
+    check(cudaHostAlloc(reinterpret_cast<void **>(&host_outputs_), host_output_bytes_, cudaHostAllocDefault), "cudaHostAlloc");
+  capture();
+}
+
+CudaExec::~CudaExec() {
+  try {
+    device_.use();
+  } catch (const Failure &) {
+    return;
+  }
+  if (graph_ != nullptr) cudaGraphExecDestroy(graph_);
+  if (host_inputs_ != nullptr) cudaFreeHost(host_inputs_);
+  if (host_outputs_ != nullptr) cudaFreeHost(host_outputs_);
+}
+
+uint64_t CudaExec::scratch_bytes() const {
+  uint64_t bytes = arena_.bytes() + inputs_.bytes();
+  for (const Buffer &b : extra_) bytes += b.bytes();
+  return bytes;
+}
+
+void CudaExec::capture() {
+  Stream s{device_.stream(), device_.can_overlap(), false};
+  check(cudaStreamBeginCapture(s.stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  cudaGraph_t graph = nullptr;
+  try {
+    check(cudaMemcpyAsync(inputs_.data(), host_inputs_, inputs_.bytes(), cudaMemcpyHostToDevice, s.stream), "cudaMemcpyAsync");
+    for (const auto &launch : launches_) launch(s);
+  } catch (...) {
+    cudaStreamEndCapture(s.stream, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    cudaGetLastError();
+    throw;
+  }
+  check(cudaStreamEndCapture(s.stream, &graph), "cudaStreamEndCapture");
+  const cudaError_t status = cudaGraphInstantiate(&graph_, graph, 0);
+  cudaGraphDestroy(graph);
+  check(status, "cudaGraphInstantiate");
+  check(cudaGraphUpload(graph_, s.stream), "cudaGraphUpload");
+  check(cudaStreamSynchronize(s.stream), "cudaStreamSynchronize");
+  launches_.clear();
+}
+
+// Lays the step's inputs out as the bucket's kernels expect them, and cuts attention tiles: rows of a sequence together.
+void CudaExec::fill_inputs(const StepInput &in) {
+  StepCounts counts = {};
+  counts.n_tok = int32_t(in.n_tok), counts.n_out = int32_t(in.n_out), counts.n_seq = int32_t(in.n_seq), counts.one = 1;
+  int32_t *w = host_inputs_;
+  memcpy(w + at_.tokens, in.tokens, in.n_tok * 4);
+  memcpy(w + at_.positions, in.positions, in.n_tok * 4);
+  memcpy(w + at_.seqs, in.seqs, in.n_tok * 4);
+  if (in.n_out > 0) {
+    memcpy(w + at_.out_rows, in.out_rows, in.n_out * 4);
+    memcpy(w + at_.targets, in.targets, in.n_out * 4);
+  }
+  for (uint32_t s = 0; s < in.n_seq; s++) {
+    int32_t *pages = w + at_.pages + uint64_t(s) * program_.n_page;
+    memcpy(pages, in.pages + uint64_t(s) * in.n_page, in.n_page * 4);
+    std::fill(pages + in.n_page, pages + program_.n_page, -1);
+  }
+
+  // Counting sort of the rows by sequence; stable, so that positions keep ascending.
+  std::vector<int32_t> first(in.n_seq + 1, 0);
+  for (uint32_t i = 0; i < in.n_tok; i++) first[in.seqs[i] + 1]++;
+  for (uint32_t s = 0; s < in.n_seq; s++) first[s + 1] += first[s];
+  std::vector<int32_t> next(first.begin(), first.end() - 1);
+  for (uint32_t i = 0; i < in.n_tok; i++) w[at_.order + next[in.seqs[i]]++] = int32_t(i);
+  for (size_t l = 0; l < tile_lists_.size(); l++) {
+    AttentionTile *tiles = reinterpret_cast<AttentionTile *>(w + at_.tiles[l]);
+    int32_t n = 0;
+    for (uint32_t s = 0; s < in.n_seq; s++)
+      for (int32_t at = first[s]; at < first[s + 1]; at += int32_t(tile_lists_[l].tokens))
+        tiles[n++] = {at, std::min(first[s + 1] - at, int32_t(tile_lists_[l].tokens)), int32_t(s)};
+    counts.n_tile[l] = n;
+  }
+  memcpy(w, &counts, sizeof counts);
+}
+
+void CudaExec::step(const StepInput &input, uint8_t *output, uint64_t mask) {
+  device_.use();
+  fill_inputs(input);
+  const cudaStream_t stream = device_.stream();
+  check(cudaGraphLaunch(graph_, stream), "cudaGraphLaunch");
+  uint64_t at = 0;
+  std::vector<uint64_t> pinned_bytes(program_.outputs.size(), 0);
+  uint64_t pinned = 0;
+  for (size_t i = 0; i < program_.outputs.size(); i++) {
+    if ((mask >> i & 1) == 0) continue;
+    const uint64_t bytes = program_.row_bytes(program_.outputs[i]) * program_.step_rows(program_.outputs[i], input.n_tok, input.n_out);
+    if (bytes == 0) continue;
+    const bool small = pinned + bytes <= host_output_bytes_;
+    check(cudaMemcpyAsync(small ? host_outputs_ + pinned : output + at, outputs_[i], bytes, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
+    if (small) pinned_bytes[i] = bytes, pinned += bytes;
+    at += bytes;
+  }
+  check(cudaStreamSynchronize(stream), "a step (cudaStreamSynchronize)");
+  at = pinned = 0;
+  for (size_t i = 0; i < program_.outputs.size(); i++) {
+    if ((mask >> i & 1) == 0) continue;
+    const uint64_t bytes = program_.row_bytes(program_.outputs[i]) * program_.step_rows(program_.outputs[i], input.n_tok, input.n_out);
+    if (pinned_bytes[i] > 0) memcpy(output + at, host_outputs_ + pinned, bytes), pinned += bytes;
+    at += bytes;
+  }
+}
+
+std::unique_ptr<Exec> compile_program(CudaDevice &device, const Program &program, const std::vector<DeviceTensor *> &weights,
+                                      const std::vector<DeviceCache *> &caches) {
+  return std::make_unique<CudaExec>(device, program, weights, caches);
+}
+
+}  // namespace bl::cuda

@@ -1,0 +1,100 @@
+// heads.cu: rms_norm over heads, rope, and writes to the cache: q and k of a layer and its v in one launch.
+//   x, y [head_dim, n_head, n_tok] f32 · cache rows [n_head * head_dim] f32, f16 or q8_0
+// launch  grid (ceil(heads of all jobs / 4), n_tok), block 128: one warp per head, the head in shared memory
+// needs   q8_0 rows: head_dim a multiple of 32 (the caller passes a whole row as one head otherwise)
+// bits    a head's result depends on nothing but itself, its position and the weights
+// floor   bytes read and written over bandwidth
+#include <cuda_fp16.h>
+
+#include "heads.h"
+
+namespace bl::cuda {
+
+namespace {
+
+constexpr int N_WARP = 4;
+
+__device__ void write_cache(const HeadJob &job, uint8_t *row, uint32_t head, const float *v, int lane) {
+  if (job.cache.type == TYPE_F32) {
+    float *out = reinterpret_cast<float *>(row) + head * job.head_dim;
+    for (uint32_t i = lane; i < job.head_dim; i += WARP) out[i] = v[i];
+  } else if (job.cache.type == TYPE_F16) {
+    __half *out = reinterpret_cast<__half *>(row) + head * job.head_dim;
+    for (uint32_t i = lane; i < job.head_dim; i += WARP) out[i] = __float2half_rn(v[i]);
+  } else {
+    for (uint32_t b = 0; b < job.head_dim / 32; b++) {
+      const float x = v[b * 32 + lane];
+      float largest = fabsf(x);
+      for (int o = 16; o > 0; o >>= 1) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, o));
+      const float d = __fdiv_rn(largest, 127.0f), inverse = d != 0.0f ? __fdiv_rn(1.0f, d) : 0.0f;
+      uint8_t *block = row + (uint64_t(head) * job.head_dim / 32 + b) * sizeof(BlockQ8_0);
+      block[2 + lane] = uint8_t(int8_t(roundf(__fmul_rn(x, inverse))));
+      if (lane == 0) {
+        const uint16_t bits = __half_as_ushort(__float2half_rn(d));
+        block[0] = uint8_t(bits), block[1] = uint8_t(bits >> 8);
+      }
+    }
+  }
+}
+
+__global__ __launch_bounds__(N_WARP *WARP) void heads_kernel(const __grid_constant__ HeadsArgs p, uint32_t longest) {
+  extern __shared__ float head_values[];  // [N_WARP][longest]
+  release();
+  depend();
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  const uint32_t token = blockIdx.y;
+  if (token >= row_count(p.rows)) return;
+  uint32_t head = blockIdx.x * N_WARP + warp, j = 0;
+  while (j < p.n_job && head >= p.job[j].n_head) head -= p.job[j++].n_head;
+  if (j == p.n_job) return;
+  const HeadJob &job = p.job[j];
+  float *v = head_values + warp * longest;
+  const uint64_t at = (uint64_t(token) * job.n_head + head) * job.head_dim;
+
+  float sum = 0.0f;
+  for (uint32_t i = lane; i < job.head_dim; i += WARP) {
+    v[i] = job.x[at + i];
+    sum = __fmaf_rn(v[i], v[i], sum);
+  }
+  if (job.norm != nullptr) {
+    for (int o = 16; o > 0; o >>= 1) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, o));
+    const float factor = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, float(job.head_dim)), job.eps)));
+    for (uint32_t i = lane; i < job.head_dim; i += WARP) v[i] = __fmul_rn(__fmul_rn(v[i], factor), job.norm[i]);
+  }
+  __syncwarp();
+  const uint32_t position = uint32_t(p.positions[token]);
+  if (job.inv_freq != nullptr) {
+    const uint32_t half = job.n_rot / 2;
+    for (uint32_t i = lane; i < half; i += WARP) {
+      const uint32_t a = job.rope_kind == BL_ROPE_PAIRS ? 2 * i : i, b = job.rope_kind == BL_ROPE_PAIRS ? 2 * i + 1 : i + half;
+      float sine, cosine;
+      sincosf(__fmul_rn(float(position), job.inv_freq[i]), &sine, &cosine);
+      sine = __fmul_rn(sine, job.mscale), cosine = __fmul_rn(cosine, job.mscale);
+      const float x = v[a], y = v[b];
+      v[a] = __fsub_rn(__fmul_rn(x, cosine), __fmul_rn(y, sine));
+      v[b] = __fadd_rn(__fmul_rn(y, cosine), __fmul_rn(x, sine));
+    }
+    __syncwarp();
+  }
+  if (job.y != nullptr)
+    for (uint32_t i = lane; i < job.head_dim; i += WARP) job.y[at + i] = v[i];
+  if (job.cache.base != nullptr) {
+    uint8_t *row = cache_row(job.cache, p.pages + uint64_t(p.seqs[token]) * p.n_page, p.page_size, position);
+    if (row != nullptr) write_cache(job, row, head, v, lane);
+  }
+}
+
+}  // namespace
+
+void heads_op(const HeadsArgs &args, Stream &s) {
+  uint32_t heads = 0, longest = 0;
+  for (uint32_t i = 0; i < args.n_job; i++) {
+    heads += args.job[i].n_head;
+    if (args.job[i].head_dim > longest) longest = args.job[i].head_dim;
+  }
+  const size_t shared = size_t(N_WARP) * longest * sizeof(float);
+  allow_shared(heads_kernel, shared);
+  launch("heads", heads_kernel, dim3(ceil_div(heads, uint32_t(N_WARP)), args.rows.max), N_WARP * WARP, shared, s, args, longest);
+}
+
+}  // namespace bl::cuda

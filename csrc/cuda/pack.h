@@ -1,0 +1,26 @@
+// pack.h: weights into the layout of packed.h and back.
+#pragma once
+
+#include "packed.h"
+
+namespace bl::cuda {
+
+// Bytes of `n_matrix` packed matrices of n_row x n_in; 0 when the type has no kernels.
+uint64_t packed_bytes(uint32_t type, uint64_t n_in, uint64_t n_row, uint64_t n_matrix);
+
+// Packs n_row rows (raw file bytes in card memory) as tiles from the matrix's first row or a multiple of 16 on.
+//   raw [n_row, n_in] in the type's blocks · packed: where the first of these tiles goes
+void pack_rows(uint32_t type, const uint8_t *raw, uint8_t *packed, uint64_t n_in, uint64_t n_row, cudaStream_t stream);
+
+struct EmbedArgs {
+  const uint8_t *table;  // packed [n_vocab, n]
+  uint32_t type, n;
+  const int32_t *ids;    // [rows] below n_vocab
+  float *y;              // [rows, n]
+  RowCount rows;
+};
+
+// y[i] = table[ids[i]], decoded with the same f32 operations as csrc/common/dequantize.cpp: the same bits.
+void embed_rows(const EmbedArgs &args, Stream &s);
+
+}  // namespace bl::cuda
