@@ -1,0 +1,490 @@
+import assert from "node:assert/strict";
+import fc from "fast-check";
+import { TextError } from "../../errors.ts";
+import { utf8Sequences } from "./automaton.ts";
+import { complement, normalize } from "./expr.ts";
+import { compileGbnf, compileJsonSchema, type Grammar, GrammarMatcher, VocabTrie } from "./mod.ts";
+
+const encode = (s: string) => new TextEncoder().encode(s);
+const noVocab = new VocabTrie(1, () => undefined);
+
+function fits(g: Grammar, text: string): boolean {
+  const m = new GrammarMatcher(g, noVocab);
+  return m.accept(encode(text)) && m.done;
+}
+
+function assertTexts(g: Grammar, good: string[], bad: string[]): void {
+  for (const t of good) assert.ok(fits(g, t), `should fit: ${t}`);
+  for (const t of bad) assert.ok(!fits(g, t), `should not fit: ${t}`);
+}
+
+function refusal(run: () => unknown): string {
+  try {
+    run();
+  } catch (e) {
+    if (e instanceof TextError) return e.code;
+    throw e;
+  }
+  return "none";
+}
+
+Deno.test("compileGbnf() reads literals, classes, groups, repetitions, comments and lines", () => {
+  const g = compileGbnf(String.raw`# a list
+root ::= item ("," ws item)*   # items
+item ::= "a\x41\"\\" |
+  [b-dx] | [^a-z,\]\n ]
+  | "é"{2,3}
+ws ::= " "?
+`);
+  assertTexts(g, ['aA"\\', "b,x", "d, c", "Z", "🙂", "éé", "ééé,b"], [
+    "",
+    "é,",
+    "aA",
+    "a",
+    "]",
+    "éééé",
+    "b,,c",
+    "b , c",
+    "e",
+  ]);
+  assertTexts(compileGbnf('root ::= .+ "!"'), ["hé!", "!!"], ["!", "a\n!", "a"]);
+  assertTexts(compileGbnf('root ::= "a"? "b"+ "c"{2} "d"{1,}'), ["abccd", "bbccddd"], ["accd", "abcd", "abcc"]);
+});
+
+Deno.test("compileGbnf() names what is wrong, where", () => {
+  const message = (source: string) => {
+    try {
+      compileGbnf(source);
+    } catch (e) {
+      assert.ok(e instanceof TextError);
+      assert.equal(e.code, "text.grammar_syntax");
+      return e.message.replace("Cannot parse the grammar, ", "");
+    }
+    return "";
+  };
+  assert.equal(message('root ::= "a'), "line 1, column 10: the literal does not end");
+  assert.equal(message('root ::= a\nb ::= "x"'), 'line 1, column 10: rule "a" is used but not defined');
+  assert.equal(message('a ::= "x"'), 'line 1, column 1: there is no rule "root"');
+  assert.equal(message('root ::= "x"\n\nroot ::= "y"'), 'line 3, column 1: rule "root" is defined twice');
+  assert.equal(message('root ::= ("x"'), 'line 1, column 14: expected ")"');
+  assert.equal(message('root ::= "\\q"'), "line 1, column 11: unknown escape \\q");
+  assert.match(message('root ::= "x"{3,2}'), /ends before it begins/);
+  assert.match(message("root = 3"), /expected ::=/);
+  assert.match(message('root ::= "x" )'), /expected a newline/);
+});
+
+Deno.test("grammars that would stall are refused by name, at once", () => {
+  const begin = performance.now();
+  assert.equal(
+    refusal(() => compileGbnf("root ::= " + "(".repeat(60_000) + '"a"' + ")".repeat(60_000))),
+    "text.grammar_too_large",
+  );
+  const choices = Array.from({ length: 100_000 }, (_, i) => `"a${i}"`).join(" | ");
+  assert.equal(refusal(() => compileGbnf("root ::= " + choices)), "text.grammar_too_large");
+  assert.equal(refusal(() => compileGbnf('root ::= ("a" "b"){1000000}')), "text.grammar_too_large");
+  assert.equal(refusal(() => compileGbnf('root ::= ((("a"{100}){100}){100}){100}')), "text.grammar_too_large");
+  assert.equal(refusal(() => compileGbnf('root ::= root "x" | "y"')), "text.grammar_left_recursion");
+  assert.equal(
+    refusal(() => compileGbnf('root ::= a\na ::= e b\nb ::= a "y" | "z"\ne ::= "x"?')),
+    "text.grammar_left_recursion",
+  );
+  assert.equal(refusal(() => compileGbnf("root ::= a\n" + "a ::= b\n" + "b ::= a")), "text.grammar_left_recursion");
+  assert.ok(performance.now() - begin < 20_000);
+});
+
+Deno.test("schemas that would stall are refused by name, at once", () => {
+  const deep = (n: number) => {
+    let s: unknown = { type: "string" };
+    for (let i = 0; i < n; i++) s = { type: "array", items: s };
+    return s;
+  };
+  const defs = { a: { $ref: "#/$defs/b" }, b: { $ref: "#/$defs/a" } };
+  assert.equal(refusal(() => compileJsonSchema({ $ref: "#/$defs/a", $defs: defs })), "text.schema");
+  assert.equal(refusal(() => compileJsonSchema({ $ref: "#" })), "text.schema");
+  const choice = { a: { anyOf: [{ $ref: "#/$defs/a" }, { type: "null" }] } };
+  assert.equal(refusal(() => compileJsonSchema({ $ref: "#/$defs/a", $defs: choice })), "text.grammar_left_recursion");
+  const merge = { a: { allOf: [{ $ref: "#/$defs/a" }] } };
+  assert.equal(refusal(() => compileJsonSchema({ $ref: "#/$defs/a", $defs: merge })), "text.grammar_too_large");
+  assert.equal(refusal(() => compileJsonSchema(deep(1500))), "text.grammar_too_large");
+  assert.equal(refusal(() => compileJsonSchema(deep(100))), "none");
+  assert.equal(refusal(() => compileJsonSchema({ type: "string", pattern: "^+a$" })), "text.schema_pattern");
+  assert.equal(
+    refusal(() => compileJsonSchema({ type: "string", pattern: "(".repeat(5000) + ")".repeat(5000) })),
+    "text.grammar_too_large",
+  );
+  assert.equal(
+    refusal(() => compileJsonSchema({ type: "array", items: {}, maxItems: 100_000 })),
+    "text.grammar_too_large",
+  );
+  for (
+    const bad of [
+      null,
+      3,
+      "x",
+      { type: "thing" },
+      { type: [] },
+      { enum: [] },
+      { $ref: "http://x" },
+      { $ref: "#/nowhere" },
+      { type: "string", minLength: -1 },
+      { type: "string", minLength: 3, maxLength: 2 },
+      { type: "integer", minimum: 3, maximum: 2 },
+      { anyOf: [] },
+      false,
+    ]
+  ) {
+    assert.equal(refusal(() => compileJsonSchema(bad)), "text.schema", JSON.stringify(bad));
+  }
+});
+
+Deno.test("GrammarMatcher survives patterns whose automata explode", () => {
+  const g = compileGbnf('root ::= [ab]* "a" [ab]{400}');
+  assert.ok(fits(g, "ab".repeat(300) + "a" + "b".repeat(400)));
+  assert.ok(!fits(g, "b".repeat(500)));
+});
+
+Deno.test("compileJsonSchema() of anything takes JSON and nothing else", () => {
+  const g = compileJsonSchema({});
+  fc.assert(fc.property(fc.jsonValue(), fc.boolean(), (v, spaced) => {
+    const text = JSON.stringify(v, (_, x) => typeof x === "number" ? Math.round(x) % 1e9 : x, spaced ? 2 : 0);
+    assert.ok(fits(g, text.replaceAll("\x7f", "\\u007f")), text);
+  }));
+  assertTexts(g, ['"\\u00e9\\n🙂"', "-1.5e+3", "0", '{ "a": 1}'], [
+    "",
+    "01",
+    "+1",
+    "1.",
+    "[1,]",
+    '{"a":}',
+    "{1:2}",
+    '"\n"',
+    "nul",
+    '"a" "b"',
+    '"\\x"',
+  ]);
+});
+
+Deno.test("compileJsonSchema() takes objects in order, optional members left out, others only where allowed", () => {
+  const g = compileJsonSchema({
+    type: "object",
+    properties: { a: { type: "integer" }, b: { type: "string" }, c: { type: "boolean" } },
+    required: ["b"],
+  });
+  assertTexts(g, [
+    '{"b":"x"}',
+    '{"a":1,"b":"x"}',
+    '{"a": 1, "b": "x", "c": true}',
+    '{"b":"","c":false}',
+    '{\n  "b": "x"\n}',
+  ], [
+    "{}",
+    '{"a":1}',
+    '{"b":"x","a":1}',
+    '{"b":"x","d":1}',
+    '{"b":"x",}',
+    '{,"b":"x"}',
+    '{"b":1}',
+  ]);
+  const open = compileJsonSchema({
+    type: "object",
+    properties: { ab: { type: "integer" } },
+    additionalProperties: { type: "null" },
+  });
+  assertTexts(open, ["{}", '{"ab":1}', '{"a":null}', '{"ab":1,"abc":null,"x":null}', '{"b":null,"":null}'], [
+    '{"ab":null}',
+    '{"x":1}',
+    '{"a":null,"ab":null}',
+  ]);
+  assertTexts(compileJsonSchema({ type: "object" }), ["{}", '{"x":[1]}'], ["[]"]);
+  assertTexts(compileJsonSchema({ type: "object", additionalProperties: false }), ["{}"], ['{"x":1}']);
+  assertTexts(compileJsonSchema({ properties: { 'q"\n': { const: 1 } }, required: ['q"\n'] }), ['{"q\\"\\n":1}'], [
+    "{}",
+  ]);
+});
+
+Deno.test("compileJsonSchema() takes arrays, tuples, choices and literals", () => {
+  assertTexts(compileJsonSchema({ type: "array", items: { type: "integer" }, minItems: 2, maxItems: 3 }), [
+    "[1,2]",
+    "[1, 2, 3]",
+  ], ["[]", "[1]", "[1,2,3,4]", '["a","b"]']);
+  assertTexts(compileJsonSchema({ type: "array", items: { type: "null" }, maxItems: 0 }), ["[]"], ["[null]"]);
+  const many = compileJsonSchema({ type: "array", items: { type: "integer" }, maxItems: 1000 });
+  const list = (n: number) => `[${new Array(n).fill(1)}]`;
+  assertTexts(many, [list(0), list(129), list(999), list(1000)], [list(1001), list(1200)]);
+  assertTexts(compileJsonSchema({ prefixItems: [{ type: "integer" }, { type: "string" }] }), ['[1,"a"]'], [
+    "[1]",
+    '["a",1]',
+  ]);
+  assertTexts(compileJsonSchema({ enum: ["a", 1, null, { x: [1] }] }), ['"a"', "1", "null", '{"x":[1]}'], ["a", "2"]);
+  assertTexts(compileJsonSchema({ anyOf: [{ type: "string" }, { const: 5 }] }), ['"x"', "5"], ["6"]);
+  assertTexts(compileJsonSchema({ type: ["integer", "null"] }), ["7", "null"], ['"7"']);
+  const all = {
+    allOf: [{ properties: { a: { type: "integer" } }, required: ["a"] }, { $ref: "#/$defs/b" }],
+    $defs: { b: { properties: { b: {} } } },
+  };
+  assertTexts(compileJsonSchema({ type: "object", ...all }), ['{"a":1}', '{"a":1,"b":[]}'], ["{}", '{"b":1}']);
+});
+
+Deno.test("compileJsonSchema() follows references, cycles included", () => {
+  const g = compileJsonSchema({
+    $ref: "#/$defs/node",
+    $defs: {
+      node: {
+        type: "object",
+        properties: { v: { type: "integer" }, kids: { type: "array", items: { $ref: "#/$defs/node" } } },
+        required: ["v"],
+      },
+    },
+  });
+  assertTexts(g, ['{"v":1,"kids":[{"v":2},{"v":3,"kids":[]}]}'], ['{"kids":[]}', '{"v":1,"kids":[{}]}']);
+  assertTexts(compileJsonSchema({ anyOf: [{ type: "array", items: { $ref: "#" } }, { type: "null" }] }), [
+    "[[],[null,[]]]",
+  ], ["[1]"]);
+});
+
+Deno.test("compileJsonSchema() keeps the bounds of integers exactly", () => {
+  const bound = fc.integer({ min: -1500, max: 1500 });
+  fc.assert(
+    fc.property(bound, bound, fc.array(fc.integer({ min: -20000, max: 20000 })), (a, b, more) => {
+      const lo = Math.min(a, b), hi = Math.max(a, b);
+      const g = compileJsonSchema({ type: "integer", minimum: lo, maximum: hi });
+      for (const n of [lo - 1, lo, lo + 1, hi - 1, hi, hi + 1, 0, -1, 9, 10, 99, 100, ...more]) {
+        assert.equal(fits(g, String(n)), n >= lo && n <= hi, `${n} in ${lo}..${hi}`);
+      }
+      const open = compileJsonSchema({ type: "integer", exclusiveMinimum: a });
+      for (const n of [a - 1, a, a + 1, 123456789]) assert.equal(fits(open, String(n)), n > a, `${n} > ${a}`);
+    }),
+    { numRuns: 60 },
+  );
+});
+
+Deno.test("compileJsonSchema() counts characters of strings, long bounds too", () => {
+  const g = compileJsonSchema({ type: "string", minLength: 2, maxLength: 2000 });
+  const s = (n: number, c = "é") => `"${c.repeat(n)}"`;
+  assertTexts(g, [s(2), s(127), s(128), s(129), s(1999), s(2000), s(2000, "\\n")], [s(1), s(2001), s(2128)]);
+  const nested = compileJsonSchema({ type: "array", maxItems: 2000, items: { type: "string", maxLength: 4000 } });
+  assertTexts(nested, [`[${s(4000)}, ""]`], [`[${s(4001)}]`]);
+});
+
+Deno.test("compileJsonSchema() escapes what a pattern describes", () => {
+  assertTexts(compileJsonSchema({ type: "string", pattern: '^[a-c"\\\\]+$' }), ['"abc"', '"a\\"b"', '"\\\\"'], [
+    '""',
+    '"d"',
+    '"""',
+  ]);
+  assertTexts(compileJsonSchema({ type: "string", pattern: "^\\d{3}-\\w+(x|yy)?$" }), ['"123-ab"', '"123-abyy"'], [
+    '"12-a"',
+    '"123-"',
+  ]);
+  assertTexts(compileJsonSchema({ type: "string", pattern: "b" }), ['"abc"', '"b"', '"\\n\\"b"'], ['"ac"', '""']);
+  assertTexts(compileJsonSchema({ type: "string", format: "date" }), ['"2026-01-15"'], ['"2026-13-15"', '"x"']);
+  assertTexts(compileJsonSchema({ type: "string", format: "date-time" }), ['"2026-01-15T12:30:00Z"'], ['"2026-01-15"']);
+  assertTexts(compileJsonSchema({ type: "string", format: "email" }), ['"any"'], ["1"]);
+  for (const p of ["(?=a)b", "\\bword", "a(?!b)", "(a)\\1", "a**", "[b-a]", "(a", "a)", "a^b", "[]"]) {
+    assert.equal(refusal(() => compileJsonSchema({ type: "string", pattern: p })), "text.schema_pattern", p);
+  }
+});
+
+/** Small regular expressions as source for both engines. */
+const regex = fc.letrec<{ e: string }>((tie) => ({
+  e: fc.oneof(
+    { maxDepth: 4 },
+    fc.constantFrom("a", "b", "[ab]", "[^a]", "."),
+    fc.tuple(tie("e"), tie("e")).map(([x, y]) => `${x}${y}`),
+    fc.tuple(tie("e"), tie("e")).map(([x, y]) => `(${x}|${y})`),
+    fc.tuple(tie("e"), fc.constantFrom("?", "*", "+", "{2}", "{1,3}", "{0,2}")).map(([x, q]) => `(${x})${q}`),
+  ),
+})).e;
+
+Deno.test("patterns fit the same texts as the engine's own regular expressions", () => {
+  fc.assert(
+    fc.property(
+      regex,
+      fc.array(fc.string({ unit: fc.constantFrom("a", "b", "c"), maxLength: 6 }), { maxLength: 10 }),
+      (source, texts) => {
+        const g = compileJsonSchema({ type: "string", pattern: `^${source}$` }),
+          oracle = new RegExp(`^(?:${source})$`, "u");
+        for (const t of texts) assert.equal(fits(g, `"${t}"`), oracle.test(t), `${source} on ${t}`);
+      },
+    ),
+    { numRuns: 300 },
+  );
+});
+
+Deno.test("utf8Sequences() cover exactly the characters given", () => {
+  const points = [
+    0,
+    0x41,
+    0x7f,
+    0x80,
+    0x7ff,
+    0x800,
+    0xd7ff,
+    0xe000,
+    0xfffd,
+    0xffff,
+    0x10000,
+    0x1f642,
+    0x3ffff,
+    0x40000,
+    0x10ffff,
+  ];
+  const point = fc.oneof(fc.constantFrom(...points), fc.integer({ min: 0, max: 0x10ffff }));
+  fc.assert(fc.property(fc.array(fc.tuple(point, point)), fc.array(point), (pairs, extra) => {
+    const ranges = normalize(pairs.map(([a, b]) => [Math.min(a, b), Math.max(a, b)] as const));
+    const sequences = utf8Sequences(ranges);
+    for (const c of [...points, ...extra, ...ranges.flat()]) {
+      if (c >= 0xd800 && c <= 0xdfff) continue;
+      const bytes = encode(String.fromCodePoint(c));
+      const hits = sequences.filter((s) =>
+        s.length === bytes.length && s.every(([lo, hi], i) => bytes[i] >= lo && bytes[i] <= hi)
+      ).length;
+      assert.equal(hits, ranges.some(([lo, hi]) => c >= lo && c <= hi) ? 1 : 0);
+    }
+    assert.deepEqual(complement(complement(ranges)), ranges);
+  }));
+});
+
+/** A vocabulary with all bytes, duplicates, long runs, halves of characters and tokens across quotes. */
+const pieces: Uint8Array[] = [
+  ...Array.from({ length: 256 }, (_, i) => Uint8Array.of(i)),
+  ...[
+    '"',
+    '",',
+    '": ',
+    '":',
+    '"}',
+    '"a',
+    'a"',
+    ' "',
+    '{"',
+    "[{",
+    "}]",
+    "},",
+    "true",
+    "false",
+    "null",
+    "12",
+    "3.5",
+    "\\n",
+    "\\u00",
+    "\\",
+    "name",
+    'name"',
+    'ame": "',
+    "é",
+    "éé",
+    "🙂",
+    "hello",
+    " world",
+    " ".repeat(20),
+    "x".repeat(70),
+    "a".repeat(5),
+    "b".repeat(9),
+    "ab",
+    "aab",
+    "\n  ",
+    "0",
+    "00",
+    "1e",
+    "-",
+    "-1",
+  ].map(encode),
+  Uint8Array.of(0xc3),
+  Uint8Array.of(0xf0, 0x9f),
+  Uint8Array.of(0x99, 0x82),
+  Uint8Array.of(0x61, 0xc3),
+  Uint8Array.of(0xa9, 0x22),
+];
+const vocab = new VocabTrie(pieces.length + 1, (id) => pieces[id]);
+
+/** The mask agrees with trying every token, all along a text. */
+function assertMasks(g: Grammar, text: Uint8Array): void {
+  const m = new GrammarMatcher(g, vocab);
+  for (let at = 0; at <= text.length;) {
+    const mask = m.allowed();
+    for (let id = 0; id < pieces.length; id++) {
+      assert.equal(
+        Boolean((mask[id >>> 5] >>> (id & 31)) & 1),
+        m.fits(pieces[id]),
+        `token ${id} after ${new TextDecoder().decode(text.subarray(0, at))}`,
+      );
+    }
+    assert.equal((mask[pieces.length >>> 5] >>> (pieces.length & 31)) & 1, 0);
+    if (at === text.length) break;
+    assert.ok(m.accept(text.subarray(at, ++at)));
+  }
+  assert.ok(m.done);
+}
+
+Deno.test("GrammarMatcher's masks allow exactly the tokens that fit", () => {
+  const schema = {
+    type: "object",
+    properties: {
+      name: { type: "string" },
+      short: { type: "string", maxLength: 10 },
+      long: { type: "string", maxLength: 600 },
+      n: { type: "integer", maximum: 300 },
+      list: { type: "array", items: {} },
+    },
+    required: ["name"],
+  };
+  const value = { name: 'é"\\🙂', short: "ab", long: "aab".repeat(60), n: -12, list: [1.5, null, { a: [true, "x"] }] };
+  assertMasks(compileJsonSchema(schema), encode(JSON.stringify(value)));
+  assertMasks(compileJsonSchema({}), encode('{"a": [1, "b", {"c": null}], "d": ""}'));
+  assertMasks(compileGbnf('root ::= [^"\\n]* "!"'), encode("free text é!"));
+  assertMasks(compileGbnf('root ::= w (" " w)*\nw ::= [a-z] w | [a-z]'), encode("ab aab"));
+  assertMasks(compileGbnf('root ::= "(" root ")" root | ""'), encode("((())())"));
+});
+
+Deno.test("GrammarMatcher's masks agree with trying every token, on random patterns", () => {
+  fc.assert(
+    fc.property(regex, fc.string({ unit: fc.constantFrom("a", "b"), maxLength: 6 }), (source, text) => {
+      const g = compileJsonSchema({ type: "string", pattern: `^${source}$` });
+      const m = new GrammarMatcher(g, vocab);
+      for (const b of encode(`"${text}`)) {
+        if (!m.accept(Uint8Array.of(b))) return;
+        const mask = m.allowed();
+        for (let id = 0; id < pieces.length; id++) {
+          assert.equal(Boolean((mask[id >>> 5] >>> (id & 31)) & 1), m.fits(pieces[id]));
+        }
+      }
+    }),
+    { numRuns: 150 },
+  );
+});
+
+Deno.test("GrammarMatcher applies to logits, ends where the text is complete", () => {
+  const g = compileGbnf('root ::= "true" | "null"');
+  const m = new GrammarMatcher(g, vocab);
+  const end = pieces.length;
+  const tried = () => {
+    const logits = new Float32Array(pieces.length + 1);
+    m.apply(logits, [end]);
+    return [...logits.keys()].filter((i) => logits[i] > -Infinity);
+  };
+  const id = (s: string) => pieces.findIndex((p, i) => i > 255 && new TextDecoder().decode(p) === s);
+  assert.deepEqual(tried(), [110, 116, id("true"), id("null")]);
+  assert.ok(!m.done);
+  assert.ok(!m.accept(encode("tx")));
+  assert.ok(m.accept(encode("true")));
+  assert.ok(m.done && m.finished);
+  assert.deepEqual(tried(), [end]);
+  const poor = new VocabTrie(1, () => encode("z"));
+  assert.throws(
+    () => new GrammarMatcher(g, poor).apply(new Float32Array(1)),
+    (e) => e instanceof TextError && e.code === "text.no_candidate",
+  );
+});
+
+Deno.test("GrammarMatcher goes through long and deep texts", () => {
+  const g = compileJsonSchema({ anyOf: [{ type: "array", items: { $ref: "#" } }, { type: "string" }] });
+  const m = new GrammarMatcher(g, vocab);
+  assert.ok(m.accept(encode("[".repeat(20_000))));
+  m.allowed();
+  assert.ok(m.accept(encode("]".repeat(20_000))));
+  assert.ok(m.done);
+  const flat = new GrammarMatcher(compileJsonSchema({}), vocab);
+  assert.ok(flat.accept(encode("[" + '{"k": [1, "v"]}, '.repeat(20_000) + "null]")));
+  assert.ok(flat.done);
+});
