@@ -4,6 +4,7 @@
  */
 import type { AnswerRequest, App } from "./app.ts";
 import { chatTokens, renderChat } from "./conversation.ts";
+import { unsupported } from "./errors.ts";
 import type { Generation } from "./generation.ts";
 import type { OutputParser, ReasoningFormat } from "./model.ts";
 import type { Conversation } from "./schemas.ts";
@@ -32,11 +33,16 @@ export function startChat(
 ): ChatAnswer {
   const { chat, tokenizer } = app.model;
   const { prompt, inReasoning } = renderChat(app, request);
-  const plan = app.plan(request, chatTokens(tokenizer, prompt));
+  const tags = chat.reasoningTags;
+  const plan = app.plan(request, chatTokens(tokenizer, prompt), 0, tags && { ...tags, open: inReasoning });
+  const withTools = request.tools?.length && request.tool_choice !== "none";
+  if (withTools && plan.constraint !== undefined) {
+    throw unsupported("tools", "cannot be combined with a form for the answer");
+  }
   const parser = chat.createParser({
     reasoningFormat: request.reasoning_format ?? app.settings.reasoningFormat,
     stream: request.stream ?? false,
-    ...(request.tools?.length && request.tool_choice !== "none" ? { tools: request.tools } : {}),
+    ...(withTools ? { tools: request.tools! } : {}),
     parallelToolCalls: request.parallel_tool_calls ?? true,
     inReasoning,
   });

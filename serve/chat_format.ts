@@ -29,6 +29,7 @@ export function chatFormat(source: string, options: ChatTemplateOptions, tokeniz
         startsInReasoning: inReasoning,
         streaming: stream,
       }),
+    reasoningTags: tags,
     preservedTokens: new Set(
       preservedMarkers(source).flatMap((marker) => {
         const ids = tokenizer.encode(marker, { addSpecial: false, parseSpecial: true });

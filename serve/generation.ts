@@ -6,6 +6,7 @@
  * @module
  */
 import { StopMatcher } from "../core/chat/stop.ts";
+import type { Constraint } from "./constraint.ts";
 import type { Sampler } from "../core/sampling/mod.ts";
 import { clamp, logprobOf, type TokenLogprob, type TokenRecord, topOf } from "./logprobs.ts";
 import type { Row, ServedModel } from "./model.ts";
@@ -23,6 +24,8 @@ export interface GenerationOptions {
   promptLogprobs?: boolean | undefined;
   cachePrompt?: boolean | undefined;
   slotId?: number | undefined;
+  /** The form that the answer must have. */
+  constraint?: Constraint | undefined;
   /** Control tokens that show their text. */
   shown?: ReadonlySet<number> | undefined;
 }
@@ -72,6 +75,7 @@ export class Generation implements Job {
   #records: TokenRecord[] = [];
   #n_decoded = 0; // code points decoded so far
   #n_shown = 0; //   code points handed out so far
+  #scratch: Float32Array | undefined;
   #eog = false;
   #stopWord: string | undefined;
   #events: GenerationEvent[] = [];
@@ -90,7 +94,7 @@ export class Generation implements Job {
     if (options.slotId !== undefined) this.slotId = options.slotId;
     const { topK } = model.engine;
     const enough = options.sampler.candidatesEnough; // 0: nothing less than the whole row
-    const wholeRow = enough === 0 || enough > topK || (options.n_probs ?? 0) > topK;
+    const wholeRow = options.constraint !== undefined || enough === 0 || enough > topK || (options.n_probs ?? 0) > topK;
     this.want = wholeRow ? "logits" : "candidates";
     this.#stop = new StopMatcher(options.stops);
   }
@@ -108,11 +112,8 @@ export class Generation implements Job {
   }
 
   onRow(row: Row): { token: number; stop: boolean } {
-    const { sampler, n_probs } = this.#options;
-    const { token } = row.full === undefined
-      ? sampler.sampleCandidates(row.ids, row.logits, row.lse)
-      : sampler.sample(row.full);
-    sampler.accept(token);
+    const { constraint, n_probs } = this.#options;
+    const token = this.#choose(row);
     this.n_generated++;
     if (this.#model.tokenizer.eogIds.has(token)) {
       this.#eog = true;
@@ -125,7 +126,27 @@ export class Generation implements Job {
       top: n_probs === undefined ? [] : topOf(row, n_probs),
     });
     const bytes = this.#model.tokenizer.pieceBytes(token, this.#options.shown?.has(token) ?? false);
-    return { token, stop: this.#show(this.#decoder.decode(bytes, { stream: true })) };
+    const stop = this.#show(this.#decoder.decode(bytes, { stream: true }));
+    if (constraint?.finished) this.#eog = true; // an end token is all that could follow
+    return { token, stop: stop || this.#eog };
+  }
+
+  #choose(row: Row): number {
+    const { sampler, constraint } = this.#options;
+    let token: number;
+    if (constraint !== undefined) {
+      const masked = this.#scratch ??= new Float32Array(row.full!.length);
+      masked.set(row.full!);
+      constraint.apply(masked);
+      token = sampler.sample(masked).token;
+      constraint.accept(token);
+    } else {
+      ({ token } = row.full === undefined
+        ? sampler.sampleCandidates(row.ids, row.logits, row.lse)
+        : sampler.sample(row.full));
+    }
+    sampler.accept(token);
+    return token;
   }
 
   onEnd(outcome: Outcome, times: JobTimes): void {

@@ -123,6 +123,8 @@ export interface ChatFormat {
   /** @throws TextError `text.template_refused` with the template's own words. */
   render(input: ChatInput): { prompt: string; inReasoning: boolean };
   createParser(input: ParserInput): OutputParser;
+  /** Tags around the reasoning of this family, where it has such. */
+  readonly reasoningTags: { start: string; end: string } | undefined;
   /** Control tokens whose text the parser needs. */
   readonly preservedTokens: ReadonlySet<number>;
   /** Strings that end an answer besides the end-of-generation ids. */

@@ -40,9 +40,6 @@ function refuse(request: ChatRequest): void {
   if (request.modalities?.some((m) => m !== "text")) {
     throw unsupported("modalities", "this server answers in text only");
   }
-  if (request.response_format !== undefined && request.response_format.type !== "text") {
-    throw unsupported("response_format", `this server cannot force the form "${request.response_format.type}"`);
-  }
   const choice = request.tool_choice;
   if (choice === "required" || typeof choice === "object") {
     throw unsupported("tool_choice", 'this server cannot force a call; use "auto" or "none"');

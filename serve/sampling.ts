@@ -3,7 +3,7 @@
  * @module
  */
 import { defaultSampling, Sampler, type SamplerName, samplerNames, type SamplingParams } from "../core/sampling/mod.ts";
-import { badRequest, unsupported } from "./errors.ts";
+import { badRequest } from "./errors.ts";
 import type { ServedModel, Tokenizer } from "./model.ts";
 import type { SamplingRequest } from "./schemas.ts";
 
@@ -55,10 +55,6 @@ const DRY_BREAKERS = ["\n", ":", '"', "*"];
  */
 export function createSampler(model: ServedModel, request: SamplingRequest, index = 0): Sampler {
   const { tokenizer } = model;
-  if (request.grammar) throw unsupported("grammar", "this server does not constrain answers by a grammar");
-  if (request.json_schema !== undefined) {
-    throw unsupported("json_schema", "this server does not constrain answers by a schema");
-  }
   const params: Partial<SamplingParams> = {
     ...model.sampling,
     ...samplingOf(request),

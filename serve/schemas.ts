@@ -12,6 +12,7 @@ export function opt<T extends z.ZodType>(schema: T) {
   return schema.nullish().transform((v) => v ?? undefined);
 }
 
+const jsonSchema = z.union([z.record(z.string(), z.unknown()), z.boolean()]);
 const number = z.number();
 /** JSON has one kind of number: 1.0 is an integer, 1e300 is one that gets clamped. */
 const integer = z.number().refine(Number.isInteger, { error: "expected an integer" });
@@ -52,8 +53,6 @@ export const samplingSchema = z.object({
       z.array(z.tuple([z.union([tokenId, z.string()]), z.union([number, z.literal(false)])])),
     ]),
   ),
-  grammar: opt(z.string()),
-  json_schema: opt(z.union([z.record(z.string(), z.unknown()), z.boolean()])),
 });
 
 /** Sampling settings of a request, as the client wrote them. */
@@ -69,6 +68,13 @@ const generationShape = {
   cache_prompt: opt(z.boolean()),
   id_slot: opt(integer.refine((n) => n >= -1, { error: "expected -1 (any) or a slot's number" })),
   timings_per_token: opt(z.boolean()),
+  grammar: opt(z.string()),
+  json_schema: opt(jsonSchema),
+  response_format: opt(z.looseObject({
+    type: z.string(),
+    schema: opt(jsonSchema),
+    json_schema: opt(z.looseObject({ schema: opt(jsonSchema) })),
+  })),
   n_predict: opt(count),
   max_tokens: opt(count),
   max_completion_tokens: opt(count),
@@ -162,7 +168,6 @@ export const chatSchema = samplingSchema.extend({
   n: opt(integer),
   logprobs: opt(z.boolean()),
   top_logprobs: opt(integer.min(0).max(20)),
-  response_format: opt(z.looseObject({ type: z.string() })),
   reasoning_format: opt(z.enum(REASONING_FORMATS)),
   reasoning_budget_tokens: opt(integer),
   thinking_budget_tokens: opt(integer),

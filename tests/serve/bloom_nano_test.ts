@@ -155,3 +155,22 @@ Deno.test({
     });
   },
 });
+
+Deno.test({
+  name: "bloom-nano thinks before it answers in a form",
+  ignore: !native,
+  fn: () =>
+    withNano({ n_slots: 1, n_ctx: 512 }, async (_server, client) => {
+      const schema = { type: "object", properties: { sum: { type: "integer" } }, required: ["sum"] };
+      const answer = await client.chat.completions.create({
+        model: "bloom-nano",
+        messages: [{ role: "user", content: "What is 27 + 58?" }],
+        response_format: { type: "json_schema", json_schema: { name: "sum", schema } },
+        temperature: 0,
+        max_tokens: 200,
+      });
+      const message = answer.choices[0].message as { content: string; reasoning_content?: string };
+      assert.ok(message.reasoning_content!.includes("write 5 and carry 1"));
+      assert.equal(typeof JSON.parse(message.content).sum, "number");
+    }),
+});

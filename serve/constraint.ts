@@ -1,0 +1,172 @@
+/**
+ * What an answer must look like, when the request says so: a grammar or a JSON schema, in force from the answer's first
+ * character on, or from the end of its reasoning.
+ * @module
+ */
+import { BloomeryError } from "../core/errors.ts";
+import {
+  compileGbnf,
+  compileJsonSchema,
+  type Grammar,
+  GrammarMatcher,
+  VocabTrie,
+} from "../core/sampling/grammar/mod.ts";
+import { ApiError, unsupported } from "./errors.ts";
+import type { Tokenizer } from "./model.ts";
+
+/** The fields that ask for a form. */
+export interface FormRequest {
+  grammar?: string | undefined;
+  json_schema?: unknown;
+  response_format?: ResponseFormat | undefined;
+}
+
+/** OpenAI's `response_format`; llama-server also takes a schema beside `json_object`. */
+export interface ResponseFormat {
+  type: string;
+  schema?: unknown;
+  json_schema?: { schema?: unknown } | undefined;
+}
+
+/** Reasoning that may come before the form does. */
+export interface ReasoningBlock {
+  start: string;
+  end: string;
+  /** The prompt opened it already. */
+  open: boolean;
+}
+
+/**
+ * The constraint that a request asks for, undefined where it asks for none.
+ * @throws ApiError 400 naming the field, for a form that cannot be compiled.
+ */
+export function constraintOf(
+  request: FormRequest,
+  tokenizer: Tokenizer,
+  reasoning?: ReasoningBlock,
+): Constraint | undefined {
+  const grammar = grammarOf(request);
+  return grammar && new Constraint(new GrammarMatcher(grammar, vocabOf(tokenizer)), tokenizer, reasoning);
+}
+
+function grammarOf({ grammar, json_schema, response_format: format }: FormRequest): Grammar | undefined {
+  const given = [
+    ...(grammar ? [{ param: "grammar", key: grammar, compile: () => compileGbnf(grammar) }] : []),
+    ...(json_schema === undefined ? [] : [schemaForm("json_schema", json_schema)]),
+    ...(format === undefined ? [] : formOf(format)),
+  ];
+  if (given.length > 1) throw unsupported(given[1].param, `cannot be combined with ${given[0].param}`);
+  if (given.length === 0) return undefined;
+  const [{ param, key, compile }] = given;
+  try {
+    return compiled(key, compile);
+  } catch (cause) {
+    if (!(cause instanceof BloomeryError)) throw cause;
+    throw new ApiError(400, "invalid_request_error", "invalid_form", `${param}: ${cause.message}`, {
+      param,
+      apiCode: cause.code,
+      cause,
+    });
+  }
+}
+
+function schemaForm(param: string, schema: unknown) {
+  return { param, key: `\0${JSON.stringify(schema)}`, compile: () => compileJsonSchema(schema) };
+}
+
+function formOf(format: ResponseFormat) {
+  switch (format.type) {
+    case "text":
+      return [];
+    case "json_object":
+      return [schemaForm("response_format", format.schema ?? { type: "object" })];
+    case "json_schema":
+      return [schemaForm("response_format.json_schema", format.json_schema?.schema ?? format.schema ?? {})];
+    default:
+      throw unsupported("response_format.type", `expected text, json_object or json_schema, found "${format.type}"`);
+  }
+}
+
+/** Grammars by their text: answers of one form share what a grammar learns of the vocabulary. */
+const recent = new Map<string, Grammar>();
+const MAX_RECENT = 16;
+
+function compiled(key: string, compile: () => Grammar): Grammar {
+  const grammar = recent.get(key) ?? compile();
+  recent.delete(key); // and in again, as the latest
+  recent.set(key, grammar);
+  if (recent.size > MAX_RECENT) recent.delete(recent.keys().next().value!);
+  return grammar;
+}
+
+const vocabs = new WeakMap<Tokenizer, VocabTrie>();
+
+function vocabOf(tokenizer: Tokenizer): VocabTrie {
+  let vocab = vocabs.get(tokenizer);
+  if (vocab === undefined) {
+    vocabs.set(tokenizer, vocab = new VocabTrie(tokenizer.n_vocab, (id) => tokenizer.pieceBytes(id, false)));
+  }
+  return vocab;
+}
+
+export class Constraint {
+  readonly #matcher: GrammarMatcher;
+  readonly #tokenizer: Tokenizer;
+  readonly #reasoning: ReasoningBlock | undefined;
+  /** The one token that opens a reasoning block; without one, only the prompt can open it. */
+  readonly #opener: number | undefined;
+  #phase: "start" | "reasoning" | "form";
+  #thought = "";
+  readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+
+  constructor(matcher: GrammarMatcher, tokenizer: Tokenizer, reasoning?: ReasoningBlock) {
+    this.#matcher = matcher;
+    this.#tokenizer = tokenizer;
+    this.#reasoning = reasoning;
+    if (reasoning !== undefined) {
+      const ids = tokenizer.encode(reasoning.start, { addSpecial: false, parseSpecial: true });
+      this.#opener = ids.length === 1 ? ids[0] : undefined;
+    }
+    this.#phase = reasoning?.open ? "reasoning" : this.#opener === undefined ? "form" : "start";
+  }
+
+  /** The form is complete and nothing can follow. */
+  get finished(): boolean {
+    return this.#phase === "form" && this.#matcher.finished;
+  }
+
+  /**
+   * Forbids in a row of logits what may not come next.
+   * @throws TextError `text.no_candidate` where the vocabulary cannot write what the form asks for.
+   */
+  apply(logits: Float32Array): void {
+    if (this.#phase === "reasoning") return;
+    const opener = this.#phase === "start" ? this.#opener! : -1;
+    const logit = logits[opener];
+    this.#matcher.apply(logits, this.#tokenizer.eogIds);
+    if (opener >= 0) logits[opener] = logit;
+  }
+
+  /** Goes on by the chosen token. */
+  accept(token: number): void {
+    if (this.#phase === "start") {
+      this.#phase = token === this.#opener ? "reasoning" : "form";
+      if (this.#phase === "reasoning") return;
+    }
+    if (this.#phase === "form") {
+      this.#matcher.accept(this.#tokenizer.pieceBytes(token, false));
+      return;
+    }
+    this.#thought += this.#decoder.decode(this.#tokenizer.pieceBytes(token, true), { stream: true });
+    const { end } = this.#reasoning!;
+    const at = this.#thought.indexOf(end);
+    if (at >= 0) {
+      this.#phase = "form";
+      // A token may hold the tag's end and the beginning of the answer.
+      const rest = this.#thought.slice(at + end.length).trimStart();
+      if (rest !== "") this.#matcher.accept(new TextEncoder().encode(rest));
+    } else {
+      this.#thought = this.#thought.slice(-end.length);
+    }
+  }
+}
