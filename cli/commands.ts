@@ -15,6 +15,7 @@ import { serve } from "./serve.ts";
 import { splice } from "./splice.ts";
 import { split } from "./split.ts";
 import { template } from "./template.ts";
+import { tokenize } from "./tokenize.ts";
 
 export const commands: readonly Command[] = [
   prepare,
@@ -28,5 +29,6 @@ export const commands: readonly Command[] = [
   split,
   merge,
   splice,
+  tokenize,
   template,
 ];
