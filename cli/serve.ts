@@ -55,6 +55,7 @@ export const serve: Command = {
       value: "KEY",
       help: "key that requests must carry; may be given more than once",
     },
+    { name: "api-key-file", type: "string", value: "FILE", help: "file with such keys, one a line" },
     {
       name: "reasoning-format",
       type: "string",
@@ -83,7 +84,8 @@ export const serve: Command = {
   async run({ flags, io }) {
     const kwargs = templateKwargs(flags);
     const templateFile = flags.str("chat-template-file");
-    const chatTemplate = templateFile === undefined ? undefined : readText(templateFile);
+    const chatTemplate = templateFile === undefined ? undefined : readText("chat-template-file", templateFile);
+    const apiKeys = keysOf(flags);
     const n_slots = flags.num("parallel")!;
     const n_ctx = flags.num("ctx-size") ?? await defaultContext(flags.str("model")!);
     const { startServer } = await import("../serve/server.ts");
@@ -106,7 +108,7 @@ export const serve: Command = {
         host: flags.str("host")!,
         port: flags.num("port")!,
         n_slots,
-        apiKeys: flags.strs("api-key"),
+        apiKeys,
         reasoningFormat: flags.str("reasoning-format") as typeof REASONING_FORMATS[number],
         templateKwargs: kwargs,
         build: `bloomery-${VERSION}`,
@@ -150,12 +152,25 @@ function templateKwargs(flags: Flags): Record<string, unknown> {
   return value as Record<string, unknown>;
 }
 
-function readText(path: string): string {
+/** Keys of both flags. */
+function keysOf(flags: Flags): string[] {
+  const file = flags.str("api-key-file");
+  const lines = file === undefined ? [] : readText("api-key-file", file).split("\n");
+  const keys = [...flags.strs("api-key"), ...lines].map((key) => key.trim()).filter((key) => key !== "");
+  if (keys.length === 0 && (file !== undefined || flags.strs("api-key").length > 0)) {
+    throw new UsageError("usage.value", "Cannot ask for API keys: found none in --api-key and --api-key-file", {
+      hint: "give a key, or leave both flags out to serve everybody who can reach the address",
+    });
+  }
+  return keys;
+}
+
+function readText(flag: string, path: string): string {
   try {
     return Deno.readTextFileSync(path);
   } catch (cause) {
-    throw new UsageError("usage.file", `Cannot read ${path} of --chat-template-file: ${(cause as Error).message}`, {
-      at: { flag: "--chat-template-file", got: path },
+    throw new UsageError("usage.file", `Cannot read ${path} of --${flag}: ${(cause as Error).message}`, {
+      at: { flag: `--${flag}`, got: path },
       cause,
     });
   }

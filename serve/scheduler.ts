@@ -208,7 +208,14 @@ export class Scheduler {
     if (this.#queue.some((run) => run.parked)) return; // the cache has no room for one more
     for (let i = 0; i < this.#queue.length && this.slots.some((slot) => slot.run === undefined);) {
       const run = this.#queue[i];
-      const slot = this.#chooseSlot(run);
+      let slot: Slot | undefined;
+      try {
+        slot = this.#chooseSlot(run);
+      } catch (error) { // the engine's, of a fork or the like: this job fails, not the loop
+        this.#queue.splice(i, 1);
+        this.#end(run, { kind: "failed", error });
+        continue;
+      }
       if (slot === undefined) {
         i++;
         continue;

@@ -6,6 +6,7 @@ import { Hono } from "hono";
 import { App, type AppSettings, type Handler } from "./app.ts";
 import { anthropicErrorBody, ApiError, errorResponse, toApiError, unavailable } from "./errors.ts";
 import { GenerationCancelled } from "./generation.ts";
+import { metrics } from "./metrics.ts";
 import type { ServedModel } from "./model.ts";
 import { chatCompletions } from "./routes_chat.ts";
 import { completions } from "./routes_completions.ts";
@@ -54,6 +55,7 @@ const ROUTES: readonly [method: "GET" | "POST", paths: string[], handler: Handle
   ["GET", ["/models", "/v1/models"], models],
   ["GET", ["/props"], props],
   ["GET", ["/slots"], slots],
+  ["GET", ["/metrics"], metrics],
   ["POST", ["/chat/completions", "/v1/chat/completions"], chatCompletions],
   ["POST", ["/v1/completions"], completions],
   ["POST", ["/completion", "/completions"], completion],

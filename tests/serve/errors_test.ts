@@ -117,6 +117,11 @@ Deno.test("paths and methods", async () => {
     const props = await (await fetch(server.url + "/props")).json();
     assert.deepEqual([props.total_slots, props.default_generation_settings.n_ctx, props.bos_token], [4, 512, "<s>"]);
     assert.equal((await (await fetch(server.url + "/slots")).json()).length, 4);
+    assert.equal((await fetch(server.url + "/health", { method: "HEAD" })).status, 200);
+    await post("/completion", { prompt: "[[[ok]]]" });
+    const metrics = await fetch(server.url + "/metrics");
+    assert.ok(metrics.headers.get("content-type")!.startsWith("text/plain"));
+    assert.match(await metrics.text(), /^bloomery_tokens_predicted_total 3$/m);
   });
 });
 

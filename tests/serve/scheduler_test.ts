@@ -257,6 +257,14 @@ Deno.test("Scheduler fails the jobs of a failed step and goes on", async () => {
     });
     scheduler.submit(broken.job);
     assert.equal((await broken.ended).kind, "failed");
+    const { createSequence } = engine;
+    engine.createSequence = () => {
+      throw new Error("no memory");
+    };
+    const unseated = record(letters(5, 3), 5);
+    scheduler.submit(unseated.job);
+    assert.equal((await unseated.ended).kind, "failed");
+    engine.createSequence = createSequence;
     const b = record(letters(5), 5);
     scheduler.submit(b.job);
     assert.equal((await b.ended).kind, "length");
