@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import fc from "fast-check";
 import { gunzipSync } from "node:zlib";
 import { repoDir, sharedDir } from "../../tests/shared.ts";
 import { TextError } from "../errors.ts";
@@ -187,4 +188,77 @@ Deno.test("ChatTemplate fails by name, never by crash, on templates that cannot 
   ) {
     assert.equal(textError(() => renderText(source)).code, "text.template_failed", source);
   }
+});
+
+Deno.test("ChatTemplate gives a text or a TextError, whatever the source", () => {
+  const scraps = fc.constantFrom(
+    ...[
+      "{{",
+      "}}",
+      "{%",
+      "%}",
+      "{#",
+      "#}",
+      "-",
+      " ",
+      "\n",
+      "if ",
+      "else",
+      "endif",
+      "for ",
+      "in ",
+      "endfor",
+      "set ",
+      "macro ",
+      "endmacro",
+      "m",
+      "x",
+      ".",
+      "|",
+      "is ",
+      "not ",
+      "(",
+      ")",
+      "[",
+      "]",
+      "{",
+      "}",
+      ",",
+      ":",
+      "=",
+      "==",
+      "+",
+      "~",
+      "%",
+      "'",
+      '"',
+      "1",
+      "2.5",
+      "none",
+      "messages",
+      "loop",
+      "upper",
+      "tojson",
+      "length",
+      "defined",
+      "range",
+      "namespace",
+      "split",
+      "\\",
+      "é",
+      "generation",
+    ],
+  );
+  const source = fc.oneof(fc.array(scraps, { maxLength: 25 }).map((s) => s.join("")), fc.string());
+  fc.assert(
+    fc.property(source, fc.boolean(), (body, inTag) => {
+      try {
+        const template = new ChatTemplate(inTag ? `{{ ${body} }}` : body, options);
+        assert.equal(typeof template.render({ messages: [{ role: "user", content: "x" }] }), "string");
+      } catch (e) {
+        assert.ok(e instanceof TextError, `${e} of ${JSON.stringify(body)}`);
+      }
+    }),
+    { numRuns: 5000 },
+  );
 });

@@ -45,6 +45,7 @@ class BreakLoop {}
 class ContinueLoop {}
 
 const MAX_RANGE = 100_000; // The sandbox's own limit.
+const MAX_STEPS = 5_000_000; // Statements and loop rounds: nested ranges must not hang whoever loads the template.
 const MAX_OUTPUT = 64 << 20; // Characters: a template that doubles its text must not take the machine down.
 
 /** Renders `tree` with the given variables. Throws TemplateRefusal, TemplateFailure. */
@@ -93,10 +94,16 @@ function range(args: number[]): Value[] {
 
 class Evaluator {
   #written = 0;
+  #steps = 0;
+
+  #step(): void {
+    if (++this.#steps > MAX_STEPS) throw new TemplateFailure(`it takes more than ${MAX_STEPS} steps`);
+  }
 
   block(body: Node[], scope: Scope): string {
     let out = "";
     for (const node of body) {
+      this.#step();
       const part = this.#statement(node, scope);
       this.#written += part.length;
       if (this.#written > MAX_OUTPUT) throw new TemplateFailure(`output exceeds ${MAX_OUTPUT} characters`);
@@ -179,6 +186,7 @@ class Evaluator {
     let out = "";
     let changed: Value[] | undefined;
     for (let i = 0; i < items.length; i++) {
+      this.#step();
       const inner = new Scope(scope);
       inner.own.set(
         "loop",

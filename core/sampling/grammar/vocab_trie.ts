@@ -52,11 +52,11 @@ export class VocabTrie {
       if (bytes === undefined || bytes.length === 0 || bytes.length > 0xffff) continue;
       const n = plainLength(bytes);
       if (n < 0) {
-        special.push({ id, bytes, head: headOf(bytes) });
+        special.push({ id, bytes });
         continue;
       }
       const c = classes[CLASS_BOUNDS.findIndex((bound) => n <= bound)];
-      c.entries.push({ id, bytes, head: headOf(bytes) });
+      c.entries.push({ id, bytes });
       c.mask[id >>> 5] |= 1 << (id & 31);
       c.most = Math.max(c.most, n);
     }
@@ -68,8 +68,8 @@ export class VocabTrie {
     this.special = this.#trie(special);
   }
 
-  #trie(entries: Entry[]): Trie {
-    entries.sort((a, b) => a.head - b.head || compareBytes(a.bytes, b.bytes) || a.id - b.id);
+  #trie(unsorted: Entry[]): Trie {
+    const entries = sorted(unsorted);
     let length = 0;
     let last: Uint8Array = new Uint8Array();
     for (const { bytes } of entries) {
@@ -106,14 +106,27 @@ export class VocabTrie {
 interface Entry {
   id: number;
   bytes: Uint8Array;
-  /** The first six bytes as a number, so that few comparisons go on to the bytes themselves. */
-  head: number;
 }
 
-function headOf(bytes: Uint8Array): number {
-  let head = 0;
-  for (let i = 0; i < 6; i++) head = head * 256 + (bytes[i] ?? 0);
-  return head;
+/** Entries by bytes, then id. Numbers sort natively: the first four bytes and the place, then the few that tie. */
+function sorted(entries: readonly Entry[]): Entry[] {
+  const places = 2 ** 21;
+  const keys = new Float64Array(entries.length);
+  entries.forEach(({ bytes }, i) => {
+    let head = 0;
+    for (let k = 0; k < 4; k++) head = head * 256 + (bytes[k] ?? 0);
+    keys[i] = head * places + i;
+  });
+  keys.sort();
+  const out: Entry[] = [];
+  for (let i = 0; i < keys.length;) {
+    const head = Math.floor(keys[i] / places);
+    const group: Entry[] = [];
+    for (; i < keys.length && Math.floor(keys[i] / places) === head; i++) group.push(entries[keys[i] % places]);
+    if (group.length > 1) group.sort((a, b) => compareBytes(a.bytes, b.bytes) || a.id - b.id);
+    for (const entry of group) out.push(entry);
+  }
+  return out;
 }
 
 function compareBytes(a: Uint8Array, b: Uint8Array): number {
