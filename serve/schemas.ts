@@ -67,7 +67,6 @@ const generationShape = {
   stop,
   cache_prompt: opt(z.boolean()),
   id_slot: opt(integer.refine((n) => n >= -1, { error: "expected -1 (any) or a slot's number" })),
-  timings_per_token: opt(z.boolean()),
   grammar: opt(z.string()),
   json_schema: opt(jsonSchema),
   response_format: opt(z.looseObject({
@@ -93,7 +92,6 @@ export const completionSchema = samplingSchema.extend({
   n_probs: opt(integer.min(0)),
   post_sampling_probs: opt(z.boolean()),
   return_tokens: opt(z.boolean()),
-  n_keep: opt(integer),
   n_indent: opt(integer),
   t_max_predict_ms: opt(number),
 });
