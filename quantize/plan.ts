@@ -284,6 +284,7 @@ export function planQuantization<T extends SourceTensor>(
 class Planner<T extends SourceTensor> {
   readonly #problems: string[] = [];
   readonly #warnings: string[] = [];
+  #hint: string | undefined;
   readonly #facts: ModelFacts;
   readonly #list: Named<T>[];
   readonly #layers: number | undefined;
@@ -315,6 +316,7 @@ class Planner<T extends SourceTensor> {
         : `${this.#problems.length} problems:\n  ${this.#problems.join("\n  ")}`;
       throw new QuantizeError("quantize.plan", `Cannot quantize ${this.metadata.file}: ${list}`, {
         at: { file: this.metadata.file, problems: this.#problems },
+        ...(this.#hint === undefined ? {} : { hint: this.#hint }),
       });
     }
     const shards = Math.max(0, ...this.tensors.map((t) => t.shard)) + 1;
@@ -380,7 +382,10 @@ class Planner<T extends SourceTensor> {
     const problem = (what: string) => this.#problems.push(`tensor "${name}" ${what}`);
     if (INTEGERS.has(from.name)) problem(`holds ${from.name}, which cannot become ${type.name}`);
     else if (!FLOATS.has(from.name) && !this.options.allowRequantize) {
-      problem(`is quantized already (${from.name}), and would become ${type.name}: allow it with --allow-requantize`);
+      problem(
+        `is quantized already (${from.name}), and would become ${type.name}: it loses more than from the original`,
+      );
+      this.#hint = "quantize the original release, or take the loss with --allow-requantize";
     }
     if (NOT_WRITTEN.has(type.name)) problem(`cannot become ${type.name}: files do not hold weights of that type`);
     else if (ne[0] % type.block !== 0) {
@@ -419,6 +424,9 @@ class Planner<T extends SourceTensor> {
         entries ? "the one given has no entry for it" : "none is given"
       }`;
       (this.options.dryRun ? this.#warnings : this.#problems).push(text);
+      this.#hint = entries
+        ? "give such tensors another type with --tensor-type PATTERN=TYPE, or an importance matrix of the whole model"
+        : "give an importance matrix with --imatrix FILE, or choose a type of three bits or more";
     }
     return undefined;
   }

@@ -1,0 +1,269 @@
+/**
+ * What went wrong for people with other quantizers, each with the behaviour it should have had.
+ * @module
+ */
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { QuantizeError, UsageError } from "../../core/errors.ts";
+import { openGguf } from "../../core/gguf/read.ts";
+import type { Backend } from "../../core/program/backend.ts";
+import { openNativeBackend } from "../../ffi/backend.ts";
+import { parseFileType } from "../../quantize/file_types.ts";
+import { type Imatrix, writeImatrix } from "../../quantize/imatrix.ts";
+import { prepare } from "../../quantize/prepare/mod.ts";
+import { quantize, type QuantizeOptions, type QuantizeResult } from "../../quantize/quantize.ts";
+import { folderQuantizeSource, ggufQuantizeSource } from "../../quantize/quantize_source.ts";
+import { summaryLines } from "../../quantize/quantize_summary.ts";
+import { repoDir } from "../shared.ts";
+import { fillWeights, type SyntheticModel, syntheticTensors, writeSynthetic } from "./synthetic.ts";
+
+function sha256(path: string): string {
+  return createHash("sha256").update(Deno.readFileSync(path)).digest("hex");
+}
+
+/** A folder with a model in it, a backend, and a way to quantize the one with the other. */
+class Bench implements Disposable {
+  readonly folder = Deno.makeTempDirSync() + "/";
+  readonly backend: Backend = openNativeBackend("cpu", { threads: 2 });
+
+  constructor(model: SyntheticModel = {}) {
+    writeSynthetic(this.folder + "in.gguf", model);
+  }
+
+  async run(
+    type: string,
+    options: Partial<QuantizeOptions> = {},
+    names: { from?: string; to?: string } = {},
+  ): Promise<QuantizeResult> {
+    using source = ggufQuantizeSource(this.folder + (names.from ?? "in.gguf"));
+    const fileType = parseFileType(type);
+    return await quantize(source, this.folder + (names.to ?? "out.gguf"), this.backend, { fileType, ...options });
+  }
+
+  /** Types of the output's tensors by name. */
+  types(name = "out.gguf"): Record<string, string> {
+    using file = openGguf(this.folder + name);
+    return Object.fromEntries(file.tensors.map((t) => [t.name, t.type.name]));
+  }
+
+  files(): string[] {
+    return [...Deno.readDirSync(this.folder)].map((e) => e.name).sort();
+  }
+
+  [Symbol.dispose](): void {
+    this.backend[Symbol.dispose]();
+    Deno.removeSync(this.folder, { recursive: true });
+  }
+}
+
+/** Importance for some of the synthetic model's weights. */
+function imatrixFor(names: (name: string) => boolean, length = (ne: number[]) => ne[0]): Imatrix {
+  const entries = new Map<string, Float32Array>();
+  for (const [i, { name, ne }] of syntheticTensors().entries()) {
+    if (!names(name)) continue;
+    const values = new Float32Array(length(ne));
+    fillWeights(values, 100 + i);
+    entries.set(name, values.map((v) => 0.01 + v * v));
+  }
+  return { path: "im.gguf", dataset: undefined, n_chunks: 0, entries };
+}
+
+async function refused(work: Promise<unknown>, code: string): Promise<QuantizeError> {
+  try {
+    await work;
+  } catch (error) {
+    assert(error instanceof QuantizeError, String(error));
+    assert.equal(error.code, code, error.message);
+    return error;
+  }
+  throw new assert.AssertionError({ message: "was not refused" });
+}
+
+Deno.test("rows that are no whole blocks fall back, and the closing summary says so (C1)", async () => {
+  using bench = new Bench({ n_embd: 96, n_ff: 160, n_vocab: 32 });
+  const { summary } = await bench.run("Q4_K_M");
+  const types = bench.types();
+  assert.equal(types["blk.0.attn_q.weight"], "q5_0");
+  assert.equal(types["output.weight"], "q8_0");
+  assert.equal(types["token_embd.weight"], "q5_0");
+  assert.deepEqual([...new Set(summary.fallbacks.map((f) => `${f.from} ${f.to}`))].sort(), ["q4_K q5_0", "q6_K q8_0"]);
+  assert(summary.bpw > summary.nominal_bpw + 0.5);
+  assert.match(summaryLines(summary).at(-1)!, /fell back/);
+});
+
+Deno.test("noFallback refuses before anything is written, naming every tensor (C1)", async () => {
+  using bench = new Bench({ n_embd: 96, n_ff: 160, n_vocab: 32 });
+  const error = await refused(bench.run("Q4_K_M", { noFallback: true }), "quantize.plan");
+  for (const name of ["token_embd.weight", "blk.1.ffn_down.weight"]) assert.match(error.message, new RegExp(name));
+  assert.deepEqual(bench.files(), ["in.gguf"]);
+});
+
+Deno.test("an importance matrix of half the model: small types are refused with all names, others proceed (C3)", async () => {
+  using bench = new Bench();
+  const imatrix = imatrixFor((name) => name.startsWith("blk.0."));
+  const error = await refused(bench.run("IQ2_XXS", { imatrix }), "quantize.plan");
+  for (const part of ["attn_q", "attn_k", "ffn_up", "ffn_gate"]) {
+    assert.match(error.message, new RegExp(`blk\\.1\\.${part}`));
+    assert.doesNotMatch(error.message, new RegExp(`blk\\.0\\.${part}`));
+  }
+  assert.match(error.hint!, /--tensor-type/);
+  assert.deepEqual(bench.files(), ["in.gguf"]);
+  const { warnings } = await bench.run("Q4_K_M", { imatrix });
+  assert.equal(warnings.length, 1);
+  assert.match(warnings[0], /^7 tensors have no entry/);
+});
+
+Deno.test("an entry of the wrong size is refused, naming both sizes (C5)", async () => {
+  using bench = new Bench();
+  const imatrix = imatrixFor((name) => name === "blk.0.attn_q.weight", () => 128);
+  const error = await refused(bench.run("Q4_0", { imatrix }), "quantize.plan");
+  assert.match(error.message, /128 values for tensor "blk\.0\.attn_q\.weight", expected 256/);
+});
+
+for (const [what, value] of [["NaN", NaN], ["Infinity", Infinity]] as const) {
+  Deno.test(`${what} in a weight is refused with tensor, row, column and value, and nothing is left (C6)`, async () => {
+    using bench = new Bench({
+      edit: (name, values) => {
+        if (name === "blk.1.ffn_down.weight") values[37 * 512 + 11] = value;
+      },
+    });
+    const error = await refused(bench.run("IQ4_NL"), "quantize.non_finite");
+    assert.match(error.message, new RegExp(`"blk\\.1\\.ffn_down\\.weight".* row 37, column 11 is ${what}`));
+    assert.deepEqual([error.at.row, error.at.column], [37, 11]);
+    assert.deepEqual(bench.files(), ["in.gguf"]);
+    await refused(bench.run("COPY"), "quantize.non_finite"); // tensors that are only copied are looked at too
+  });
+}
+
+Deno.test("values too large for a type's scales are refused with tensor and rows (C6)", async () => {
+  using bench = new Bench({
+    edit: (name, values) => {
+      if (name === "blk.0.attn_k.weight") values[3] = 1e30;
+    },
+  });
+  const error = await refused(bench.run("Q8_0"), "quantize.encode");
+  assert.match(error.message, /"blk\.0\.attn_k\.weight" to q8_0/);
+  assert.deepEqual(bench.files(), ["in.gguf"]);
+});
+
+Deno.test("the bytes do not depend on how little memory there is (C8)", async () => {
+  using bench = new Bench();
+  const imatrix = imatrixFor(() => true);
+  await bench.run("IQ3_XXS", { imatrix });
+  const whole = sha256(bench.folder + "out.gguf");
+  for (const room of [1, 40_000]) {
+    await bench.run("IQ3_XXS", { imatrix, room });
+    assert.equal(sha256(bench.folder + "out.gguf"), whole);
+  }
+});
+
+Deno.test("a stopped run leaves nothing under the final name and resumes to the same bytes (C9)", async () => {
+  using bench = new Bench();
+  await bench.run("Q4_K_M", {}, { to: "once.gguf" });
+  const stop = new AbortController();
+  let tensors = 0;
+  const stopped = bench.run("Q4_K_M", {
+    signal: stop.signal,
+    onProgress: (p) => {
+      if (p.whole && ++tensors === 7) stop.abort();
+    },
+  });
+  await assert.rejects(stopped);
+  assert(!bench.files().includes("out.gguf"));
+  const { n_resumed } = await bench.run("Q4_K_M", { resume: true });
+  assert.equal(n_resumed, 7);
+  assert.equal(sha256(bench.folder + "out.gguf"), sha256(bench.folder + "once.gguf"));
+  assert.deepEqual(bench.files(), ["in.gguf", "once.gguf", "out.gguf"]);
+});
+
+Deno.test("a run of other settings is not resumed (C9)", async () => {
+  using bench = new Bench();
+  const stop = new AbortController();
+  const progress = { signal: stop.signal, onProgress: () => stop.abort() };
+  await assert.rejects(bench.run("Q4_K_M", progress));
+  await refused(bench.run("Q5_K_M", { resume: true }), "quantize.resume");
+  await bench.run("Q5_K_M"); // and starts anew when not asked to resume
+  assert.deepEqual(bench.files(), ["in.gguf", "out.gguf"]);
+});
+
+Deno.test("a killed process resumes to the same bytes (C9)", async () => {
+  using bench = new Bench({ n_embd: 1024, n_ff: 3072, n_layer: 6 });
+  const main = `${repoDir}cli/main.ts`;
+  const command = (...more: string[]) =>
+    new Deno.Command(Deno.execPath(), {
+      args: ["run", "-A", "--no-check", main, "quantize", ...more, "in.gguf", "out.gguf", "IQ3_S", "1"],
+      cwd: bench.folder,
+      stdout: "null",
+      stderr: "null",
+    });
+  const child = command().spawn();
+  // killed once the journal tells of something
+  const journal = bench.folder + "out.gguf.partial.json";
+  let ended = false;
+  const status = child.status.then(() => ended = true);
+  while (!ended && !bench.files().includes("out.gguf.partial.json")) await new Promise((r) => setTimeout(r, 10));
+  assert(!ended, "the run was over before it could be killed");
+  child.kill("SIGKILL");
+  await status;
+  assert(!bench.files().includes("out.gguf"));
+  assert(JSON.parse(Deno.readTextFileSync(journal)).written[0] > 0);
+  assert.equal((await command("--resume").output()).code, 0);
+  const resumed = sha256(bench.folder + "out.gguf");
+  await bench.run("IQ3_S");
+  assert.equal(resumed, sha256(bench.folder + "out.gguf"));
+  assert(!bench.files().some((name) => name.includes("partial")));
+});
+
+Deno.test("quantizing what is quantized needs permission (C10)", async () => {
+  using bench = new Bench();
+  await bench.run("Q4_0", {}, { to: "q4.gguf" });
+  const error = await refused(bench.run("Q4_K_M", {}, { from: "q4.gguf" }), "quantize.plan");
+  assert.match(error.message, /is quantized already \(q4_0\)/);
+  assert.match(error.hint!, /--allow-requantize/);
+  await bench.run("Q4_K_M", { allowRequantize: true }, { from: "q4.gguf" });
+  assert.equal(bench.types()["blk.0.attn_q.weight"], "q4_K");
+  await bench.run("Q4_0", {}, { from: "q4.gguf" }); // nothing changes type: no permission needed
+});
+
+Deno.test("the output is never an input", async () => {
+  using bench = new Bench();
+  const before = sha256(bench.folder + "in.gguf");
+  await assert.rejects(bench.run("Q4_0", {}, { to: "in.gguf" }), (e) => e instanceof UsageError);
+  assert.equal(sha256(bench.folder + "in.gguf"), before);
+});
+
+Deno.test("a Hugging Face folder gives the bytes of prepare and quantize", async () => {
+  const folder = Deno.makeTempDirSync() + "/";
+  using backend = openNativeBackend("cpu", { threads: 2 });
+  const model = `${repoDir}models/bloom-nano`;
+  await prepare(model, folder + "bf16.gguf");
+  for (const type of ["Q4_K_M", "IQ4_XS", "F16"]) {
+    const options = { fileType: parseFileType(type) };
+    using two = ggufQuantizeSource(folder + "bf16.gguf");
+    await quantize(two, folder + "two.gguf", backend, options);
+    using one = folderQuantizeSource(model);
+    await quantize(one, folder + "one.gguf", backend, options);
+    assert.equal(sha256(folder + "one.gguf"), sha256(folder + "two.gguf"), type);
+  }
+  Deno.removeSync(folder, { recursive: true });
+});
+
+Deno.test("importance matrices reach the output's metadata and change its bytes", async () => {
+  using bench = new Bench();
+  const imatrix = imatrixFor(() => true);
+  writeImatrix({
+    path: "im.gguf",
+    format: "gguf",
+    datasets: ["calibration.txt"],
+    n_chunks: 3,
+    chunk_size: 512,
+    sums: new Map([...imatrix.entries].map(([name, sums]) => [name, { sums, counts: Float32Array.of(1) }])),
+  }, bench.folder + "im.gguf");
+  const { readImatrix, useImatrix } = await import("../../quantize/imatrix.ts");
+  const read = useImatrix(readImatrix(bench.folder + "im.gguf"));
+  await bench.run("Q4_K_S", { imatrix: read });
+  using file = openGguf(bench.folder + "out.gguf");
+  assert.equal(file.metadata.str("quantize.imatrix.dataset"), "calibration.txt");
+  assert.equal(file.metadata.u32("quantize.imatrix.entries_count"), imatrix.entries.size);
+  assert.equal(file.metadata.u32("quantize.imatrix.chunks_count"), 3);
+});
