@@ -9,7 +9,7 @@ import { createOutputParser, type OutputParser, type ReasoningFormat } from "./r
 import { strftime } from "./jinja/methods.ts";
 import { ChatTemplate, type ChatTemplateOptions } from "./template.ts";
 import type { ChatMessage, ContentPart } from "./messages.ts";
-import { detectFamily, preservedMarkers } from "./tool_calls/detect.ts";
+import { preservedMarkers, reasoningTags } from "./tool_calls/detect.ts";
 
 export interface ChatRenderInput {
   messages: readonly ChatMessage[];
@@ -214,9 +214,8 @@ export class ChatFormat {
 
 /** Whether the text leaves a reasoning block of the template's family open. */
 export function opensReasoning(template: string, generationPrompt: string): boolean {
-  const family = detectFamily(template);
-  if (family === "harmony" || !family.reasoning) return false;
-  return generationPrompt.lastIndexOf(family.reasoning.start) > generationPrompt.lastIndexOf(family.reasoning.end);
+  const tags = reasoningTags(template);
+  return tags !== undefined && generationPrompt.lastIndexOf(tags.start) > generationPrompt.lastIndexOf(tags.end);
 }
 
 /** Guards that refuse what agents legitimately send back are switched off, as llama.cpp does. */

@@ -9,6 +9,7 @@
 import type { Call, Family, ToolSet } from "./tool_calls/call.ts";
 import { detectFamily } from "./tool_calls/detect.ts";
 import { harmony } from "./tool_calls/harmony.ts";
+import { kimiK3 } from "./tool_calls/kimi_k3.ts";
 import { literal, type Reading, Source, space, until } from "./tool_calls/stream.ts";
 
 export type ReasoningFormat = "none" | "auto" | "deepseek" | "deepseek-legacy";
@@ -85,7 +86,11 @@ export function createOutputParser(options: OutputParserOptions): OutputParser {
     tools,
     parallel: options.parallelToolCalls ?? true,
   };
-  const reading = family === "harmony" ? harmony(source, sink, setup) : answer(source, sink, family, setup);
+  const reading = family === "harmony"
+    ? harmony(source, sink, setup)
+    : family === "kimi-k3"
+    ? kimiK3(source, sink, setup)
+    : answer(source, sink, family, setup);
   let over = false;
   const step = () => {
     if (!over) over = reading.next().done ?? false;

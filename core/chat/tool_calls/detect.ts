@@ -5,6 +5,8 @@
 import type { Family } from "./call.ts";
 import { deepseek } from "./deepseek.ts";
 import { dsml } from "./dsml.ts";
+import { gemma4 } from "./gemma.ts";
+import { gigachat } from "./gigachat.ts";
 import { glm } from "./glm.ts";
 import { harmonyPreserved } from "./harmony.ts";
 import { hermes } from "./hermes.ts";
@@ -20,18 +22,30 @@ import {
   nemotronV2,
 } from "./json_list.ts";
 import { kimiK2 } from "./kimi.ts";
+import { kimiK3Preserved } from "./kimi_k3.ts";
+import { lfm2 } from "./lfm2.ts";
 import { llama3 } from "./llama3.ts";
 import { minimaxM1, minimaxM2 } from "./minimax.ts";
+import { minimaxM3 } from "./minimax_m3.ts";
 import { mistral } from "./mistral.ts";
 import { qwenXml, seedOss } from "./qwen_xml.ts";
 
-const families: [family: Family | "harmony", ...markers: string[]][] = [
+/** A family, or the name of a reader of whole answers. */
+export type Detected = Family | "harmony" | "kimi-k3";
+
+const families: [family: Detected, ...markers: string[]][] = [
   [mistral, "[SYSTEM_PROMPT]", "[TOOL_CALLS]"],
   ["harmony", "<|channel|>", "<|message|>"],
   [kimiK2, "<|tool_calls_section_begin|>", "<|tool_call_begin|>"],
+  ["kimi-k3", "<|open|>", "<|close|>", "<|end_of_msg|>"],
   [cohereMoe, "<|START_TEXT|>", "<|START_ACTION|>"],
+  [lfm2, "<|tool_list_start|>"],
+  [lfm2, "List of tools: ["],
+  [gigachat, "<|role_sep|>", "<|message_sep|>"],
+  [minimaxM3, "]<]minimax[>[", "<tool_call>", "<invoke name="],
   [dsml("function_calls"), "dsml_token", "DSML", "function_calls"],
   [dsml("tool_calls"), "dsml_token", "DSML", "tool_calls"],
+  [gemma4, "<|tool_call>call:"],
   [seedOss, "<seed:tool_call>"],
   [seedOss, "seed:tool_call"],
   [qwenXml, "<tool_call>", "<function=", "<parameter="],
@@ -62,12 +76,19 @@ const plain: Family = {
   preserved: ["<think>", "</think>"],
 };
 
-export function detectFamily(template: string): Family | "harmony" {
+/** Tags around reasoning in the template's family; undefined where it has none, or reasoning is a message of its own. */
+export function reasoningTags(template: string): { start: string; end: string } | undefined {
+  const family = detectFamily(template);
+  if (family === "kimi-k3") return { start: "<|open|>think<|sep|>", end: "<|close|>think<|sep|>" };
+  return family === "harmony" ? undefined : family.reasoning;
+}
+
+export function detectFamily(template: string): Detected {
   return families.find(([, ...markers]) => markers.every((m) => template.includes(m)))?.[0] ?? plain;
 }
 
 /** Markers of the template's family that must reach the parser as text although they are control tokens. */
 export function preservedMarkers(template: string): readonly string[] {
   const family = detectFamily(template);
-  return family === "harmony" ? harmonyPreserved : family.preserved;
+  return family === "harmony" ? harmonyPreserved : family === "kimi-k3" ? kimiK3Preserved : family.preserved;
 }

@@ -1,0 +1,35 @@
+/**
+ * Gemma 4: `<|tool_call>call:NAME{key:value,…}<tool_call|>`, strings between `<|"|>`, keys bare; reasoning in
+ * `<|channel>thought … <channel|>`.
+ * @module
+ */
+import { type Family, tryJson } from "./call.ts";
+import { before, literal } from "./stream.ts";
+
+const QUOTE = '<|"|>';
+
+export const gemma4: Family = {
+  name: "gemma-4",
+  reasoning: { start: "<|channel>thought", end: "<channel|>" },
+  starts: ["<|tool_call>"],
+  *calls(s, _marker, tools) {
+    if ((yield* literal(s, ["call:"])) === undefined) return undefined;
+    const name = (yield* before(s, ["{"]))?.text.trim();
+    const body = (yield* before(s, ["<tool_call|>"]))?.text;
+    if (name === undefined || body === undefined || !tools.has(name)) return undefined;
+    const json = toJson("{" + body);
+    return tryJson(json) === undefined ? undefined : [{ name, arguments: json }];
+  },
+  preserved: ["<|tool_call>", "<tool_call|>", QUOTE, "<|channel>", "<channel|>"],
+};
+
+/** Quotes strings and bare keys; numbers and words stay. */
+function toJson(text: string): string {
+  const parts = text.split(QUOTE);
+  return parts.map((part, i) =>
+    i % 2 === 1
+      ? JSON.stringify(part)
+      : part.replace(/([{,]\s*)([^\s{}[\],:"][^{}[\],:"]*?)(\s*:)/g, (_, lead, key, colon) =>
+        lead + JSON.stringify(key) + colon)
+  ).join("");
+}

@@ -1,0 +1,55 @@
+/**
+ * LFM2 and LFM2.5: calls as a Python list, `<|tool_call_start|>[name(key=value, …)]<|tool_call_end|>`.
+ * @module
+ */
+import { type Call, type Family, fromPython, type ToolSet, tryJson } from "./call.ts";
+import { before } from "./stream.ts";
+
+export const lfm2: Family = {
+  name: "lfm2",
+  reasoning: { start: "<think>", end: "</think>" },
+  starts: ["<|tool_call_start|>"],
+  *calls(s, _marker, tools) {
+    const text = (yield* before(s, ["<|tool_call_end|>"]))?.text.trim();
+    if (text === undefined || !text.startsWith("[") || !text.endsWith("]")) return undefined;
+    const parts = splitOutside(text.slice(1, -1), ",");
+    const calls = parts.map((part) => callOf(part.trim(), tools));
+    return calls.length > 0 && calls.every((c) => c !== undefined) ? calls : undefined;
+  },
+  preserved: ["<|tool_call_start|>", "<|tool_call_end|>", "<think>", "</think>"],
+};
+
+function callOf(text: string, tools: ToolSet): Call | undefined {
+  const m = /^([\w.-]+)\(([^]*)\)$/.exec(text);
+  if (!m || !tools.has(m[1])) return undefined;
+  const members: string[] = [];
+  for (const part of splitOutside(m[2], ",")) {
+    if (part.trim() === "") continue;
+    const [key, ...rest] = splitOutside(part, "=");
+    const value = fromPython(rest.join("=").trim());
+    if (rest.length === 0 || !/^\w+$/.test(key.trim()) || tryJson(value) === undefined) return undefined;
+    members.push(`${JSON.stringify(key.trim())}: ${value}`);
+  }
+  return { name: m[1], arguments: `{${members.join(", ")}}` };
+}
+
+/** Splits at a character that stands outside brackets and strings. */
+function splitOutside(text: string, separator: string): string[] {
+  const parts: string[] = [];
+  let depth = 0, start = 0, quote = "";
+  for (let i = 0; i < text.length; i++) {
+    const c = text[i];
+    if (quote !== "") {
+      if (c === "\\") i++;
+      else if (c === quote) quote = "";
+    } else if (c === "'" || c === '"') quote = c;
+    else if ("([{".includes(c)) depth++;
+    else if (")]}".includes(c)) depth--;
+    else if (c === separator && depth === 0) {
+      parts.push(text.slice(start, i));
+      start = i + 1;
+    }
+  }
+  parts.push(text.slice(start));
+  return parts;
+}
