@@ -6,7 +6,7 @@
 import { ChatFormat as ModelFormat } from "../core/chat/format.ts";
 import { createOutputParser } from "../core/chat/reasoning.ts";
 import type { ChatMessage, ChatTemplateOptions } from "../core/chat/template.ts";
-import { detectFamily, preservedMarkers } from "../core/chat/tool_calls/detect.ts";
+import { detectFamily, preservedMarkers, reasoningTags } from "../core/chat/tool_calls/detect.ts";
 import type { ChatFormat, ChatInput, Tokenizer } from "./model.ts";
 
 /**
@@ -16,7 +16,7 @@ import type { ChatFormat, ChatInput, Tokenizer } from "./model.ts";
 export function chatFormat(source: string, options: ChatTemplateOptions, tokenizer: Tokenizer): ChatFormat {
   const template = new ModelFormat(source, options);
   const family = detectFamily(source);
-  const tags = family === "harmony" ? undefined : family.reasoning;
+  const tags = reasoningTags(source);
   return {
     source,
     render: (input) => render(template, input, tags),
@@ -36,7 +36,7 @@ export function chatFormat(source: string, options: ChatTemplateOptions, tokeniz
         return ids.length === 1 ? [ids[0]] : [];
       }),
     ),
-    stops: family === "harmony" ? [] : family.stops ?? [],
+    stops: typeof family === "string" ? [] : family.stops ?? [],
   };
 }
 
