@@ -283,8 +283,7 @@ export class Scheduler {
         room--;
       }
     }
-    const inTime = this.#msPerRow > 0 ? Math.floor(STEP_TARGET_MS / this.#msPerRow) : 0;
-    room = Math.min(room, Math.max(MIN_CHUNK, inTime));
+    room = Math.min(room, Math.max(MIN_CHUNK, this.#rowsInTime() - work.length));
     const prompts = active.filter((slot) => slot.n_pending > 1).sort((a, b) => a.n_pending - b.n_pending);
     for (let i = 0; i < prompts.length && room > 0; i++) {
       const share = Math.max(1, Math.floor(room / (prompts.length - i)));
@@ -293,6 +292,12 @@ export class Scheduler {
       room -= n;
     }
     return work;
+  }
+
+  /** Rows of a step that takes about STEP_TARGET_MS: a power of two, so that steps have few sizes to prepare. */
+  #rowsInTime(): number {
+    if (this.#msPerRow === 0) return MIN_CHUNK;
+    return 2 ** Math.floor(Math.log2(Math.max(1, STEP_TARGET_MS / this.#msPerRow)));
   }
 
   /** Rows of a prompt in one step; whole rows of logits for all positions are large. */
@@ -332,7 +337,8 @@ export class Scheduler {
     this.counters.n_rows += n_rows;
     if (work.some((w) => w.n > 1)) {
       const ms = (performance.now() - before) / n_rows;
-      this.#msPerRow = this.#msPerRow === 0 ? ms : 0.7 * this.#msPerRow + 0.3 * ms;
+      // The first step of a size also prepares it: what is faster counts at once, what is slower only by and by.
+      this.#msPerRow = this.#msPerRow === 0 || ms < this.#msPerRow ? ms : 0.9 * this.#msPerRow + 0.1 * ms;
     }
     for (let i = 0; i < work.length; i++) {
       const w = work[i];
