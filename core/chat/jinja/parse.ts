@@ -45,24 +45,34 @@ export function parse(
   } catch (e) {
     throw new TemplateSyntaxError((e as Error).message, lexerErrorLine(text));
   }
-  let furthest = 0;
   const list = withTestArguments(tokens);
-  // The parser names no place, so the furthest token it looked at is taken for the place.
-  const watched = new Proxy(list, {
+  let tree: Node;
+  try {
+    tree = libraryParse(list) as unknown as Node;
+  } catch (e) {
+    const tags = list.slice(0, furthestToken(list) + 1)
+      .filter((t) => t.type === "OpenStatement" || t.type === "OpenExpression");
+    throw new TemplateSyntaxError((e as Error).message, lineOf(text, tagStarts(text)[tags.length - 1] ?? 0));
+  }
+  checkNames(tree, text, known);
+  return tree;
+}
+
+/** The parser names no place of an error, so it is run once more: the furthest token it looks at is the place. */
+function furthestToken(tokens: Token[]): number {
+  let furthest = 0;
+  const watched = new Proxy(tokens, {
     get(target, key) {
       if (typeof key === "string" && /^\d+$/.test(key)) furthest = Math.max(furthest, Number(key));
       return Reflect.get(target, key);
     },
   });
-  let tree: Node;
   try {
-    tree = libraryParse(watched) as unknown as Node;
-  } catch (e) {
-    const tags = list.slice(0, furthest + 1).filter((t) => t.type === "OpenStatement" || t.type === "OpenExpression");
-    throw new TemplateSyntaxError((e as Error).message, lineOf(text, tagStarts(text)[tags.length - 1] ?? 0));
+    libraryParse(watched);
+  } catch {
+    // the same error again
   }
-  checkNames(tree, text, known);
-  return tree;
+  return furthest;
 }
 
 /** Rewrites `x is [not] name(args)` to the filter `x | "is name"(args)`, and so the form with a bare argument. */
