@@ -1,5 +1,5 @@
 /**
- * `bloomery serve`: a model over HTTP, in OpenAI's and llama-server's shapes.
+ * `bloomery serve`: a model over HTTP, in OpenAI's, Anthropic's and llama-server's shapes.
  * @module
  */
 import { UsageError } from "../core/errors.ts";
@@ -10,7 +10,7 @@ const REASONING_FORMATS = ["none", "auto", "deepseek", "deepseek-legacy"] as con
 
 export const serve: Command = {
   name: "serve",
-  summary: "Serve a model over HTTP, in OpenAI's and llama-server's shapes",
+  summary: "Serve a model over HTTP, in OpenAI's, Anthropic's and llama-server's shapes",
   arguments: [],
   flags: [
     ...MODEL_FLAGS,
@@ -79,6 +79,8 @@ export const serve: Command = {
     { name: "quiet", alias: ["q"], type: "bool", help: "no progress on stderr" },
   ],
   epilog: "Example:\n  bloomery serve -m qwen3-8b-Q4_K_M.gguf --port 8080 --parallel 8\n\n" +
+    "Routes: /v1/chat/completions /v1/completions /v1/models /v1/messages /completion /tokenize /detokenize\n" +
+    "        /apply-template /health /props /slots /metrics\n\n" +
     "The first Ctrl-C or SIGTERM finishes the running requests, the second ends at once.",
 
   async run({ flags, io }) {

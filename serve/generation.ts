@@ -6,8 +6,8 @@
  * @module
  */
 import { StopMatcher } from "../core/chat/stop.ts";
-import type { Constraint } from "./constraint.ts";
 import type { Sampler } from "../core/sampling/mod.ts";
+import type { Constraint } from "./constraint.ts";
 import { clamp, logprobOf, type TokenLogprob, type TokenRecord, topOf } from "./logprobs.ts";
 import type { Row, ServedModel } from "./model.ts";
 import type { Job, JobTimes, Outcome } from "./slot.ts";

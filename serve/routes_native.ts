@@ -62,7 +62,6 @@ function summary(app: App, request: CompletionRequest, generation: Generation, e
       ignore_eos: request.ignore_eos ?? false,
     },
     prompt: tokenizer.decode(generation.prompt, { special: true }),
-    has_new_line: false,
     truncated: end.truncated,
     stop_type: end.stopType,
     stopping_word: end.stoppingWord,

@@ -103,7 +103,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
   }
   const { port } = server.addr;
   let over = false;
-  server.finished.then(() => scheduler.stop()).then(() => {
+  server.finished.catch((error) => options.onError?.(error)).then(() => scheduler.stop()).then(() => {
     over = true;
     setDrained();
   });
