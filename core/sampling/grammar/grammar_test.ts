@@ -488,3 +488,120 @@ Deno.test("GrammarMatcher goes through long and deep texts", () => {
   assert.ok(flat.accept(encode("[" + '{"k": [1, "v"]}, '.repeat(20_000) + "null]")));
   assert.ok(flat.done);
 });
+
+Deno.test("compileGbnf() gives a grammar or a TextError, whatever the text", () => {
+  const scraps = fc.constantFrom(
+    ...[
+      "root",
+      "::=",
+      "a",
+      '"x"',
+      '"',
+      "[a-z]",
+      "[",
+      "]",
+      "^",
+      "(",
+      ")",
+      "|",
+      "*",
+      "+",
+      "?",
+      "{2}",
+      "{1,",
+      "}",
+      " ",
+      "\n",
+      "#",
+      "\\",
+      "\\x4",
+      ".",
+      "é",
+      "-",
+    ],
+  );
+  const source = fc.oneof(
+    fc.array(scraps, { maxLength: 20 }).map((s) => "root ::= " + s.join("")),
+    fc.array(scraps, { maxLength: 20 }).map((s) => s.join("")),
+    fc.string(),
+  );
+  fc.assert(
+    fc.property(source, (s) => {
+      try {
+        new GrammarMatcher(compileGbnf(s), vocab).allowed();
+      } catch (e) {
+        assert.ok(e instanceof TextError, `${e} of ${JSON.stringify(s)}`);
+      }
+    }),
+    { numRuns: 3000 },
+  );
+});
+
+Deno.test("compileJsonSchema() gives a grammar or a TextError, whatever the schema", () => {
+  const word = fc.constantFrom(
+    "string",
+    "integer",
+    "object",
+    "array",
+    "null",
+    "a",
+    "#",
+    "#/$defs/a",
+    "#/%",
+    "^a+$",
+    "(",
+    0,
+    1,
+    3,
+    -1,
+    1e9,
+    true,
+    false,
+    null,
+  );
+  const schema = fc.letrec<{ s: unknown }>((tie) => ({
+    s: fc.oneof(
+      { maxDepth: 4, withCrossShrink: true },
+      word,
+      fc.array(tie("s"), { maxLength: 3 }),
+      fc.dictionary(
+        fc.constantFrom(
+          "type",
+          "properties",
+          "required",
+          "items",
+          "prefixItems",
+          "anyOf",
+          "allOf",
+          "enum",
+          "const",
+          "$ref",
+          "$defs",
+          "minLength",
+          "maxLength",
+          "minItems",
+          "maxItems",
+          "minimum",
+          "maximum",
+          "pattern",
+          "format",
+          "additionalProperties",
+          "a",
+          "b",
+        ),
+        tie("s"),
+        { maxKeys: 5 },
+      ),
+    ),
+  })).s;
+  fc.assert(
+    fc.property(schema, (s) => {
+      try {
+        new GrammarMatcher(compileJsonSchema(s), vocab).allowed();
+      } catch (e) {
+        assert.ok(e instanceof TextError, `${e} of ${JSON.stringify(s)}`);
+      }
+    }),
+    { numRuns: 3000 },
+  );
+});

@@ -293,7 +293,7 @@ class Compiler {
     if (!ref.startsWith("#")) return this.#fail(`${at}/$ref`, `"${ref}" lies outside the document`);
     let here: unknown = this.document;
     for (const part of ref.slice(1).split("/").filter((p) => p !== "")) {
-      const key = decodeURIComponent(part).replaceAll("~1", "/").replaceAll("~0", "~");
+      const key = percentDecoded(part).replaceAll("~1", "/").replaceAll("~0", "~");
       if (typeof here !== "object" || here === null || !Object.hasOwn(here, key)) {
         return this.#fail(`${at}/$ref`, `"${ref}" leads nowhere`);
       }
@@ -339,6 +339,14 @@ class Compiler {
       at: { pointer: at },
       hint: "correct the schema",
     });
+  }
+}
+
+function percentDecoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part; // a stray per cent sign stands for itself
   }
 }
 
