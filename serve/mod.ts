@@ -1,5 +1,15 @@
 /**
  * A model over HTTP, in OpenAI's, Anthropic's and llama-server's shapes.
+ *
+ * @example Serve a file
+ * ```ts ignore
+ * import { openModel } from "../ffi/mod.ts";
+ * import { servedModel, startServer } from "./mod.ts";
+ *
+ * using opened = await openModel("model.gguf", { n_ctx: 4096, n_cache: 4 * 4096 });
+ * const server = await startServer({ model: servedModel(opened.model), port: 8080, n_slots: 4 });
+ * await server.drained;
+ * ```
  * @module
  */
 export { servedModel, type ServedModelOptions } from "./language_model.ts";

@@ -27,7 +27,7 @@ export interface ServerOptions extends Partial<AppSettings> {
   maxQueue?: number;
   /** Keys of which a request must carry one; none: everybody may ask. */
   apiKeys?: readonly string[];
-  /** Larger bodies are refused. Default 64 MiB. */
+  /** Larger bodies are refused. Default 32 MiB. */
   maxBodyBytes?: number;
   /** Told of failures that are not the client's. */
   onError?: (error: unknown) => void;
@@ -46,7 +46,7 @@ export interface RunningServer {
   readonly drained: Promise<void>;
 }
 
-const MAX_BODY_BYTES = 64 << 20;
+const MAX_BODY_BYTES = 32 << 20;
 
 type ErrorShape = (error: ApiError) => object;
 
