@@ -122,7 +122,8 @@ try {
     small = `${folder}/bloom-nano-Q4_K_M.gguf`;
   const text = "ARCHITECTURE.md";
   console.error("== build the native library");
-  const build = await spawn(["scripts/build_native.ts"]).status;
+  // A card's library takes minutes to compile: the demo uses it where `deno task build` has made it.
+  const build = await spawn(["scripts/build_native.ts", "--only", "cpu"]).status;
   if (!build.success) throw new Error("the native library could not be built: it needs g++ or clang++");
   const start = performance.now();
   const main = "cli/main.ts";
