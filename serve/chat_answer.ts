@@ -5,6 +5,7 @@
 import type { AnswerRequest, App } from "./app.ts";
 import { chatTokens, renderChat } from "./conversation.ts";
 import { unsupported } from "./errors.ts";
+import { forcedCall } from "./forced_call.ts";
 import type { Generation } from "./generation.ts";
 import type { OutputParser, ReasoningFormat } from "./model.ts";
 import type { Conversation } from "./schemas.ts";
@@ -34,9 +35,11 @@ export function startChat(
   const { chat, tokenizer } = app.model;
   const { prompt, inReasoning } = renderChat(app, request);
   const tags = chat.reasoningTags;
-  const plan = app.plan(request, chatTokens(tokenizer, prompt), 0, tags && { ...tags, open: inReasoning });
+  const call = forcedCall(request, chat.family);
+  const reasoning = tags && { ...tags, open: inReasoning };
+  const plan = app.plan({ ...request, call }, chatTokens(tokenizer, prompt), 0, reasoning);
   const withTools = request.tools?.length && request.tool_choice !== "none";
-  if (withTools && plan.constraint !== undefined) {
+  if (withTools && plan.constraint !== undefined && call === undefined) {
     throw unsupported("tools", "cannot be combined with a form for the answer");
   }
   const parser = chat.createParser({

@@ -29,6 +29,7 @@ export function chatFormat(source: string, options: ChatTemplateOptions, tokeniz
         startsInReasoning: inReasoning,
         streaming: stream,
       }),
+    family: typeof family === "string" ? family : family.name,
     reasoningTags: tags,
     preservedTokens: new Set(
       preservedMarkers(source).flatMap((marker) => {

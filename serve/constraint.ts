@@ -12,6 +12,7 @@ import {
   VocabTrie,
 } from "../core/sampling/grammar/mod.ts";
 import { ApiError, unsupported } from "./errors.ts";
+import type { CallForm } from "./forced_call.ts";
 import type { Tokenizer } from "./model.ts";
 
 /** The fields that ask for a form. */
@@ -19,6 +20,8 @@ export interface FormRequest {
   grammar?: string | undefined;
   json_schema?: unknown;
   response_format?: ResponseFormat | undefined;
+  /** A call that the answer must be. */
+  call?: CallForm | undefined;
 }
 
 /** OpenAI's `response_format`; llama-server also takes a schema beside `json_object`. */
@@ -45,16 +48,27 @@ export function constraintOf(
   tokenizer: Tokenizer,
   reasoning?: ReasoningBlock,
 ): Constraint | undefined {
-  const grammar = grammarOf(request);
+  const grammar = grammarOf(formsOf(request));
   return grammar && new Constraint(new GrammarMatcher(grammar, vocabOf(tokenizer)), tokenizer, reasoning);
 }
 
-function grammarOf({ grammar, json_schema, response_format: format }: FormRequest): Grammar | undefined {
-  const given = [
+/** A form: the field that asks for it, its text, and how to compile it. */
+interface Form {
+  param: string;
+  key: string;
+  compile: () => Grammar;
+}
+
+function formsOf({ grammar, json_schema, response_format: format, call }: FormRequest): Form[] {
+  return [
     ...(grammar ? [{ param: "grammar", key: grammar, compile: () => compileGbnf(grammar) }] : []),
     ...(json_schema === undefined ? [] : [schemaForm("json_schema", json_schema)]),
     ...(format === undefined ? [] : formOf(format)),
+    ...(call === undefined ? [] : [call]),
   ];
+}
+
+function grammarOf(given: Form[]): Grammar | undefined {
   if (given.length > 1) throw unsupported(given[1].param, `cannot be combined with ${given[0].param}`);
   if (given.length === 0) return undefined;
   const [{ param, key, compile }] = given;
@@ -70,11 +84,11 @@ function grammarOf({ grammar, json_schema, response_format: format }: FormReques
   }
 }
 
-function schemaForm(param: string, schema: unknown) {
+function schemaForm(param: string, schema: unknown): Form {
   return { param, key: `\0${JSON.stringify(schema)}`, compile: () => compileJsonSchema(schema) };
 }
 
-function formOf(format: ResponseFormat) {
+function formOf(format: ResponseFormat): Form[] {
   switch (format.type) {
     case "text":
       return [];

@@ -123,6 +123,8 @@ export interface ChatFormat {
   /** @throws TextError `text.template_refused` with the template's own words. */
   render(input: ChatInput): { prompt: string; inReasoning: boolean };
   createParser(input: ParserInput): OutputParser;
+  /** How answers are written: the name of the template's family. */
+  readonly family: string;
   /** Tags around the reasoning of this family, where it has such. */
   readonly reasoningTags: { start: string; end: string } | undefined;
   /** Control tokens whose text the parser needs. */

@@ -31,6 +31,7 @@ const conversationShape = {
   }))),
   tool_choice: opt(z.looseObject({
     type: z.enum(["auto", "any", "tool", "none"]),
+    name: opt(z.string()),
     disable_parallel_tool_use: opt(z.boolean()),
   })),
   thinking: opt(z.looseObject({ type: z.enum(["enabled", "adaptive", "disabled"]) })),
@@ -73,10 +74,7 @@ type Block = z.output<typeof block>;
 
 /** The request as an OpenAI conversation. */
 function translate(request: Conversation): Record<string, unknown> {
-  const { tool_choice } = request;
-  if (tool_choice?.type === "any" || tool_choice?.type === "tool") {
-    throw unsupported("tool_choice", 'this server cannot force a call; use type "auto" or "none"');
-  }
+  const { tool_choice: choice } = request;
   const system = request.system === undefined ? [] : [{ role: "system", content: textOf(request.system, "system") }];
   return {
     messages: [
@@ -94,8 +92,12 @@ function translate(request: Conversation): Record<string, unknown> {
       const { name, description, input_schema } = tool;
       return { type: "function", function: { name, description, parameters: input_schema } };
     }),
-    tool_choice: tool_choice?.type,
-    parallel_tool_calls: tool_choice?.disable_parallel_tool_use === true ? false : undefined,
+    tool_choice: choice?.type === "any"
+      ? "required"
+      : choice?.type === "tool"
+      ? { type: "function", function: { name: choice.name } }
+      : choice?.type,
+    parallel_tool_calls: choice?.disable_parallel_tool_use === true ? false : undefined,
     chat_template_kwargs: request.thinking && { enable_thinking: request.thinking.type !== "disabled" },
   };
 }

@@ -40,10 +40,6 @@ function refuse(request: ChatRequest): void {
   if (request.modalities?.some((m) => m !== "text")) {
     throw unsupported("modalities", "this server answers in text only");
   }
-  const choice = request.tool_choice;
-  if (choice === "required" || typeof choice === "object") {
-    throw unsupported("tool_choice", 'this server cannot force a call; use "auto" or "none"');
-  }
   for (const name of ["reasoning_budget_tokens", "thinking_budget_tokens"] as const) {
     if ((request[name] ?? -1) !== -1) throw unsupported(name, "reasoning cannot be limited by tokens");
   }

@@ -82,6 +82,18 @@ Deno.test("messages calls tools and takes their results back", async () => {
   });
 });
 
+Deno.test("messages calls the tool that it is told to", async () => {
+  await withClient({}, async (client) => {
+    for (const tool_choice of [{ type: "any" as const }, { type: "tool" as const, name: "get_weather" }]) {
+      const body = { model: "fake", max_tokens: 200, tools: TOOLS, tool_choice, messages: ask(`[[[${CALL}]]]`) };
+      const { content, stop_reason } = await client.messages.create({ ...body, ...{ temperature: 0 } });
+      assert.equal(stop_reason, "tool_use");
+      assert.ok(content[0].type === "tool_use");
+      assert.deepEqual(content[0].input, { city: "Köln" });
+    }
+  });
+});
+
 Deno.test("messages refuses in Anthropic's shape", async () => {
   await withClient({ apiKeys: ["key"] }, async (client, { server, post }) => {
     const headers = { "x-api-key": "key" };
@@ -95,6 +107,7 @@ Deno.test("messages refuses in Anthropic's shape", async () => {
         [{ ...good, messages: [{ role: "system", content: "x" }] }, "messages[0].role"],
         [{ ...good, messages: [{ role: "user", content: [image] }] }, "messages[0].content[0]"],
         [{ ...good, tool_choice: { type: "any" } }, "tool_choice"],
+        [{ ...good, tools: TOOLS, tool_choice: { type: "tool", name: "other" } }, "tool_choice.function.name"],
         [{ ...good, tools: [{ type: "web_search_20250305", name: "web_search" }] }, "tools[0].type"],
         ["{", "JSON"],
       ] as const

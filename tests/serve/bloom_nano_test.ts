@@ -94,6 +94,31 @@ Deno.test({
 });
 
 Deno.test({
+  name: "bloom-nano calls a tool that it is told to call",
+  ignore: !native,
+  fn: () =>
+    withNano({ n_slots: 1, n_ctx: 512 }, async (_server, client) => {
+      const parameters = {
+        type: "object",
+        properties: { text: { type: "string", maxLength: 20 } },
+        required: ["text"],
+      };
+      const { choices: [choice] } = await client.chat.completions.create({
+        model: "bloom-nano",
+        messages: [{ role: "user", content: "Hello!" }],
+        tools: [{ type: "function", function: { name: "say", parameters } }],
+        tool_choice: "required",
+        temperature: 0,
+        max_tokens: 300,
+      });
+      const [call] = choice.message.tool_calls!;
+      assert.ok(call.type === "function" && call.function.name === "say");
+      assert.ok(JSON.parse(call.function.arguments).text.length <= 20);
+      assert.ok((choice.message as { reasoning_content?: string }).reasoning_content, "it thought first");
+    }),
+});
+
+Deno.test({
   name: "bloom-nano answers together, bit for bit, what it answers alone",
   ignore: !native,
   fn: () =>

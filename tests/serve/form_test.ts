@@ -59,3 +59,47 @@ Deno.test("response_format makes every answer JSON of its schema", async () => {
     }));
   });
 });
+
+Deno.test("tool_choice makes the answer a call, of any tool or of the named one", async () => {
+  await withServer({ n_ctx: 2048 }, async ({ client, post }) => {
+    const parameters = {
+      type: "object",
+      properties: { city: { enum: ["Berlin", "Seoul"] }, days: { $ref: "#/$defs/count" } },
+      required: ["city", "days"],
+      $defs: { count: { type: "integer", minimum: 1, maximum: 7 } },
+    };
+    const tools = ["get_weather", "get_wind"].map((name) => ({
+      type: "function" as const,
+      function: { name, parameters },
+    }));
+    const named = { type: "function" as const, function: { name: "get_wind" } };
+    for (const tool_choice of ["required" as const, named]) {
+      for (let seed = 0; seed < 3; seed++) {
+        const { choices: [choice] } = await client.chat.completions.create({
+          model: "fake",
+          messages: [{ role: "user", content: "babble" }],
+          tools,
+          tool_choice,
+          seed,
+        });
+        assert.equal(choice.finish_reason, "tool_calls");
+        const [call] = choice.message.tool_calls!;
+        assert.ok(call.type === "function");
+        assert.ok(tool_choice === "required" || call.function.name === "get_wind");
+        const { city, days } = JSON.parse(call.function.arguments);
+        assert.ok(["Berlin", "Seoul"].includes(city) && days >= 1 && days <= 7);
+      }
+    }
+    const messages = [{ role: "user", content: "x" }];
+    for (
+      const [body, param] of [
+        [{ tool_choice: "required" }, "tool_choice"],
+        [{ tools, tool_choice: { type: "function", function: { name: "f" } } }, "tool_choice.function.name"],
+        [{ tools, tool_choice: "required", response_format: { type: "json_object" } }, "tool_choice"],
+      ] as const
+    ) {
+      const { status, body: answer } = await post("/v1/chat/completions", { messages, ...body });
+      assert.deepEqual([status, answer.error.param], [400, param]);
+    }
+  });
+});
