@@ -3,7 +3,7 @@
  *
  * @example Serve a file
  * ```ts ignore
- * import { openModel } from "../ffi/mod.ts";
+ * import { openModel } from "@bloomery/bloomery";
  * import { servedModel, startServer } from "./mod.ts";
  *
  * using opened = await openModel("model.gguf", { n_ctx: 4096, n_cache: 4 * 4096 });
