@@ -3,6 +3,7 @@
  * @module
  */
 import { type Command, COMMON, EXIT } from "./command.ts";
+import type { Backend } from "../core/program/backend.ts";
 import { parseSize } from "./size.ts";
 
 export const prepare: Command = {
@@ -69,6 +70,11 @@ export const prepare: Command = {
     const [dir] = args;
     const out = flags.str("output")!;
     const templatePath = flags.str("chat-template");
+    // Opened at the first matrix that becomes q8_0, and only where it is built: prepare works without it, slower.
+    let backend: Backend | undefined;
+    const ffi = await import("../ffi/mod.ts");
+    const hasNative = ffi.libraryPath("cpu") !== undefined;
+    using _ = { [Symbol.dispose]: () => backend?.[Symbol.dispose]() };
     let bar: ReturnType<typeof io.bar> | undefined;
     const start = performance.now();
     const size = (name: string) => flags.has(name) ? parseSize(flags.str(name)!, name) : undefined;
@@ -90,6 +96,7 @@ export const prepare: Command = {
       ...(splitMaxTensors === undefined ? {} : { splitMaxTensors }),
       noTensorFirstSplit: flags.bool("no-tensor-first-split"),
       ...(room === undefined ? {} : { room }),
+      ...(hasNative ? { quantize: (job) => (backend ??= ffi.openNativeBackend("cpu")).quantize(job) } : {}),
       signal: io.signal,
       onProgress: (p) => (bar ??= io.bar("prepare", p.totalBytes, "B")).update(p.bytes),
     });
