@@ -5,6 +5,6 @@
 
 export type { DecodeOptions, EncodeOptions, SpecialIds, Tokenizer, TokenStream } from "./types.ts";
 export { TOKEN_TYPE } from "./types.ts";
-export { tokenizerFromGguf } from "./tokenizer.ts";
+export { tokenizerFromGguf, type TokenizerOptions } from "./tokenizer.ts";
 export { vocabularyFromCheckpoint } from "./checkpoint/mod.ts";
 export type { CheckpointFiles, Vocabulary, VocabularyOptions } from "./checkpoint/mod.ts";

@@ -15,6 +15,7 @@ import {
   halveSpaces,
   horizonStep,
   kimiStep,
+  releasedCasedStep,
 } from "./splitters.ts";
 import { coveringRegexStep, regexStep, type Step } from "./split.ts";
 
@@ -169,6 +170,13 @@ const SETS: Record<string, readonly (() => Step)[]> = {
   MMBERT: [cover("\\n+|\\u2581[^\\u2581\\n]*|[^\\u2581\\n]+")],
 };
 
+/** Sets that llama.cpp reads otherwise than the releases define them: it cannot tell the case of letters beyond ASCII. */
+const RELEASED_SETS: Record<string, readonly (() => Step)[]> = {
+  GPT4O: [() => releasedCasedStep({ contractions: true, number: "\\p{N}{1,3}", slash: true, han: false })],
+  TEKKEN: [() => releasedCasedStep({ contractions: false, number: "\\p{N}", slash: true, han: false })],
+  KIMI_K2: [() => releasedCasedStep({ contractions: true, number: "\\p{N}{1,3}", slash: false, han: true })],
+};
+
 /** Flags after a set's name: IM ignore_merges, CS clean_spaces, BOS, BOS!, nobos, ESC (see `PreTokenizer`). */
 const NAMES: readonly (readonly [names: string, set: string, flags: string])[] = [
   [
@@ -222,9 +230,14 @@ const made = new Map<string, PreTokenizer>();
 /** Every name that `preTokenizer` knows. */
 export const PRE_TOKENIZER_NAMES: readonly string[] = NAMES.flatMap(([names]) => names.split(" "));
 
-/** The pre-tokenizer of that `tokenizer.ggml.pre`, or undefined for a name that is none. */
-export function preTokenizer(name: string): PreTokenizer | undefined {
-  const known = made.get(name);
+/**
+ * The pre-tokenizer of that `tokenizer.ggml.pre`, or undefined for a name that is none.
+ *
+ * @param follow Whose cuts it makes where llama.cpp's are not those of the release.
+ */
+export function preTokenizer(name: string, follow: "llama.cpp" | "release" = "llama.cpp"): PreTokenizer | undefined {
+  const key = `${follow} ${name}`;
+  const known = made.get(key);
   if (known) return known;
   const row = NAMES.find(([names]) => names.split(" ").includes(name));
   if (!row) return undefined;
@@ -232,7 +245,7 @@ export function preTokenizer(name: string): PreTokenizer | undefined {
   const pre: PreTokenizer = {
     name,
     cuts: row[1],
-    steps: SETS[row[1]].map((make) => make()),
+    steps: (follow === "release" && RELEASED_SETS[row[1]] || SETS[row[1]]).map((make) => make()),
     ignoreMerges: flags.includes("IM"),
     cleanSpaces: flags.includes("CS"),
     addBos: flags.includes("BOS") || flags.includes("BOS!"),
@@ -242,6 +255,6 @@ export function preTokenizer(name: string): PreTokenizer | undefined {
     wholeNewlines: row[1] === "GEMMA4",
     prefixesLines: row[1] === "MMBERT",
   };
-  made.set(name, pre);
+  made.set(key, pre);
   return pre;
 }

@@ -5,8 +5,8 @@ import { Prepared, split } from "./split.ts";
 
 const golden: { texts: string[]; splits: Record<string, string[]> } = readJson(`${goldenDir}splits.json`);
 
-function lengths(text: string, name: string): string {
-  const pre = preTokenizer(name)!;
+function lengths(text: string, name: string, follow: "llama.cpp" | "release" = "llama.cpp"): string {
+  const pre = preTokenizer(name, follow)!;
   const ends = split(new Prepared(pre.isRaw ? text.replaceAll(" ", "\u2581") : text), pre.steps);
   return ends.map((end, i) => end - (i === 0 ? 0 : ends[i - 1])).join(" ");
 }
@@ -48,4 +48,16 @@ Deno.test("split() covers any text of a million equal characters in linear time 
   }
   // quadratic cutting of a single one of these would take minutes
   assert.ok(performance.now() - started < 60_000);
+});
+
+Deno.test("split() can cut by the case of every script, and keep marks in words, as the releases do", () => {
+  const text = "\u041f\u0440\u0438\u0432\u0435\u0442\u041c\u0438\u0440"; // Cyrillic, upper case in the middle
+  assert.equal(lengths(text, "gpt-4o"), "9");
+  assert.equal(lengths(text, "gpt-4o", "release"), "6 3");
+  assert.equal(lengths(text, "tekken", "release"), "6 3");
+  assert.equal(lengths("HelloWorld\u4e2d\u56fdx", "kimi-k2"), "10 2 1");
+  assert.equal(lengths("HelloWorld\u4e2d\u56fdx", "kimi-k2", "release"), "5 5 2 1");
+  assert.equal(lengths("\u0915\u093f\u0915", "gpt-4o"), "1 2"); // Devanagari letters around a vowel sign
+  assert.equal(lengths("\u0915\u093f\u0915", "gpt-4o", "release"), "3");
+  assert.equal(lengths("it's 12345 don'T!\n", "gpt-4o", "release"), "4 1 3 2 6 2");
 });

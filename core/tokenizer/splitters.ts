@@ -151,3 +151,36 @@ export const horizonStep: Step = remappedStep(
     " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
   (cp, unit) => cp === 0x200c || cp === 0x200d ? 0xd6 : unit,
 );
+
+const isUpper = (cp: number) => /[\p{Lu}\p{Lt}]/u.test(String.fromCodePoint(cp));
+const isLower = (cp: number) => /\p{Ll}/u.test(String.fromCodePoint(cp));
+
+/** Letters by case: \xd6 is upper or title case, \xd7 lower, \xd2 neither; Han can be kept apart as in `kimiStep`. */
+function casedUnit(cp: number, unit: number, keepsHan: boolean): number {
+  if (keepsHan && isHan(cp)) return unit === UNIT.L ? 0xd8 : 0xd9;
+  if (unit !== UNIT.L) return unit;
+  return isUpper(cp) ? 0xd6 : isLower(cp) ? 0xd7 : unit;
+}
+
+const LETTER = "A-Za-z\\xd2\\xd6\\xd7\\xd8";
+const CONTRACTION = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?";
+
+/**
+ * A step as the releases of GPT-4o's family define it: words are cut where upper case follows lower case in every
+ * script, and marks are part of words.
+ */
+export function releasedCasedStep(
+  options: { contractions: boolean; number: string; slash: boolean; han: boolean },
+): Step {
+  const contraction = options.contractions ? CONTRACTION : "";
+  const upper = "[A-Z\\xd6\\xd2\\xd4]";
+  const lower = "[a-z\\xd7\\xd2\\xd4]";
+  return remappedStep(
+    (options.han ? "[\\xd8\\xd9]+|" : "") +
+      `[^\\r\\n${LETTER}\\p{N}]?${upper}*${lower}+${contraction}|[^\\r\\n${LETTER}\\p{N}]?${upper}+${lower}*${contraction}|` +
+      `${options.number}| ?[^\\s${LETTER}\\p{N}]+[\\r\\n${
+        options.slash ? "/" : ""
+      }]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+|[^]`,
+    (cp, unit) => casedUnit(cp, unit, options.han),
+  );
+}

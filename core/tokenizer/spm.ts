@@ -14,6 +14,7 @@ import type { FragmentEncoder } from "./types.ts";
 
 const MAX_CACHED_WORD = 32; // UTF-16 units
 const MAX_CACHED_WORDS = 1 << 16;
+const MAX_SCANNED_SYMBOLS = 40; // longer texts use the heap
 const SPACE = 0x2581;
 
 const encoder = new TextEncoder();
@@ -30,6 +31,9 @@ export interface SpmOptions {
 export class SpmEncoder implements FragmentEncoder {
   private readonly words = new Map<string, Int32Array>();
   private readonly byteIds = new Int32Array(256);
+  private bytes = new Uint8Array(256); //   UTF-8 of a word
+  private starts = new Int32Array(256); // where its symbols start, and its end
+  private readonly pairScores = new Float64Array(MAX_SCANNED_SYMBOLS);
   private readonly beforeSpace: ReadonlySet<number>;
 
   constructor(
@@ -82,26 +86,69 @@ export class SpmEncoder implements FragmentEncoder {
   }
 
   private merge(text: string, out: IdBuffer): void {
-    const { tokens, scores } = this;
-    const bytes = encoder.encode(text);
-    const starts = new Int32Array(text.length);
-    const sizes = new Int32Array(text.length); // 0: joined to its left neighbour
-    let n = 0;
-    for (let at = 0; at < bytes.length; n++) {
-      const lead = bytes[at];
-      sizes[n] = lead < 0xc0 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-      starts[n] = at;
-      at += sizes[n];
+    if (this.bytes.length < text.length * 3) {
+      this.bytes = new Uint8Array(text.length * 3);
+      this.starts = new Int32Array(text.length + 1);
     }
+    const { bytes, starts } = this;
+    const length = encoder.encodeInto(text, bytes).written;
+    let n = 0;
+    for (let at = 0; at < length; n++) {
+      starts[n] = at;
+      const lead = bytes[at];
+      at += lead < 0xc0 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+    }
+    starts[n] = length;
+    n = n <= MAX_SCANNED_SYMBOLS ? this.mergeByScan(n) : this.mergeByHeap(n);
+    for (let i = 0; i < n; i++) {
+      const id = this.tokens.find(bytes, starts[i], starts[i + 1]);
+      if (id >= 0) out.push(id);
+      else {
+        for (let at = starts[i]; at < starts[i + 1]; at++) {
+          const byteId = this.byteIds[bytes[at]];
+          if (byteId >= 0) out.push(byteId);
+        }
+      }
+    }
+  }
+
+  /** Score of the token at `bytes[from..to)`, -Infinity where there is none. */
+  private scoreOf(from: number, to: number): number {
+    const id = this.tokens.find(this.bytes, from, to);
+    return id < 0 ? -Infinity : this.scores?.[id] ?? 0;
+  }
+
+  /** Joins symbols, `starts[0..n]`, in place by looking at all pairs each time; returns how many are left. */
+  private mergeByScan(n: number): number {
+    const { starts, pairScores } = this;
+    for (let i = 0; i + 1 < n; i++) pairScores[i] = this.scoreOf(starts[i], starts[i + 2]);
+    while (n > 1) {
+      let best = 0;
+      for (let i = 1; i < n - 1; i++) if (pairScores[i] > pairScores[best]) best = i;
+      if (pairScores[best] === -Infinity) break;
+      for (let i = best + 1; i < n; i++) starts[i] = starts[i + 1];
+      n--;
+      for (let i = best + 1; i < n - 1; i++) pairScores[i] = pairScores[i + 1];
+      if (best > 0) pairScores[best - 1] = this.scoreOf(starts[best - 1], starts[best + 1]);
+      if (best < n - 1) pairScores[best] = this.scoreOf(starts[best], starts[best + 2]);
+    }
+    return n;
+  }
+
+  /** The same with a queue of pairs over a linked list, for long texts without a place to cut. */
+  private mergeByHeap(n: number): number {
+    const { starts } = this;
+    const sizes = new Int32Array(n); // 0: joined to its left neighbour
     const next = new Int32Array(n);
     const previous = new Int32Array(n);
     const heap = new PairHeap(n);
     const push = (left: number, right: number) => {
       const size = sizes[left] + sizes[right];
-      const id = tokens.find(bytes, starts[left], starts[left] + size);
-      if (id >= 0) heap.push(scores ? -scores[id] : 0, left, size);
+      const score = this.scoreOf(starts[left], starts[left] + size);
+      if (score !== -Infinity) heap.push(-score, left, size);
     };
     for (let i = 0; i < n; i++) {
+      sizes[i] = starts[i + 1] - starts[i];
       next[i] = i + 1 < n ? i + 1 : -1;
       previous[i] = i - 1;
     }
@@ -120,12 +167,11 @@ export class SpmEncoder implements FragmentEncoder {
       }
       if (previous[left] >= 0) push(previous[left], left);
     }
-    for (let i = 0; i >= 0 && i < n; i = next[i]) {
-      const end = starts[i] + sizes[i];
-      const id = tokens.find(bytes, starts[i], end);
-      if (id >= 0) out.push(id);
-      else for (let at = starts[i]; at < end; at++) if (this.byteIds[bytes[at]] >= 0) out.push(this.byteIds[bytes[at]]);
-    }
+    const end = starts[n];
+    let count = 0;
+    for (let i = 0; i >= 0; i = next[i]) starts[count++] = starts[i];
+    starts[count] = end;
+    return count;
   }
 }
 

@@ -4,7 +4,7 @@
  */
 
 import { TextError } from "../errors.ts";
-import type { Metadata } from "../gguf/metadata.ts";
+import { type Metadata, StringArray } from "../gguf/metadata.ts";
 import { BytePairEncoder } from "./bpe.ts";
 import { IdBuffer } from "./id_buffer.ts";
 import { SpecialPartition, type SpecialToken } from "./partition.ts";
@@ -89,8 +89,17 @@ function traitsOf(model: Model, pre: PreTokenizer | undefined): Traits {
  * `text.vocabulary_length`, `text.missing_merges`.
  * @throws {ModelError} `model.missing_key` or `model.key_type`.
  */
-export function tokenizerFromGguf(metadata: Metadata): Tokenizer {
-  return new GgufTokenizer(metadata);
+export function tokenizerFromGguf(metadata: Metadata, options: TokenizerOptions = {}): Tokenizer {
+  return new GgufTokenizer(metadata, options.follow ?? "llama.cpp");
+}
+
+export interface TokenizerOptions {
+  /**
+   * Whose ids to give where the two differ. The releases bring text into NFC where the file says so
+   * (`normalizer.nfc`), and the families of GPT-4o, Tekken and Kimi K2 cut words by the case of all scripts; llama.cpp
+   * does neither. Default: llama.cpp's, which is what other servers of the same file give.
+   */
+  follow?: "llama.cpp" | "release";
 }
 
 class GgufTokenizer implements Tokenizer {
@@ -121,11 +130,12 @@ class GgufTokenizer implements Tokenizer {
   private readonly traits: Traits;
   private readonly partition: SpecialPartition;
   private readonly encoder: FragmentEncoder;
+  private readonly composes: boolean;
 
-  constructor(metadata: Metadata) {
+  constructor(metadata: Metadata, follow: "llama.cpp" | "release") {
     const warnings: string[] = [];
     this.model = readModel(metadata);
-    const pre = readPreTokenizer(metadata, this.model, warnings);
+    const pre = readPreTokenizer(metadata, this.model, follow, warnings);
     this.pre = pre?.name ?? metadata.str("tokenizer.ggml.pre", "default");
     const vocab = this.vocab = new Vocab(metadata);
     this.n_vocab = vocab.n;
@@ -151,6 +161,7 @@ class GgufTokenizer implements Tokenizer {
     this.addSpacePrefix = metadata.bool("tokenizer.ggml.add_space_prefix", traits.addSpacePrefix);
     this.partition = new SpecialPartition(specialTokens(metadata, vocab));
     this.encoder = this.makeEncoder(metadata, pre);
+    this.composes = follow === "release" && metadata.bool("tokenizer.ggml.normalizer.nfc", false);
     this.warnings = warnings;
   }
 
@@ -159,7 +170,9 @@ class GgufTokenizer implements Tokenizer {
     switch (this.model) {
       case "gpt2":
       case "gemma4": {
-        const merges = metadata.strs("tokenizer.ggml.merges", undefined);
+        // Kimi K2's first files came without merges, and the peer takes them so
+        const fallback = pre!.name === "kimi-k2" ? StringArray.from([]) : undefined;
+        const merges = metadata.strs("tokenizer.ggml.merges", fallback);
         if (!merges) {
           throw new TextError(
             "text.missing_merges",
@@ -200,7 +213,7 @@ class GgufTokenizer implements Tokenizer {
         out.push(fragment);
         isStart = true;
       } else {
-        this.encoder.encode(fragment, out, isStart);
+        this.encoder.encode(this.composes ? fragment.normalize("NFC") : fragment, out, isStart);
         isStart = false;
       }
     }
@@ -304,7 +317,12 @@ function readModel(metadata: Metadata): Model {
   );
 }
 
-function readPreTokenizer(metadata: Metadata, model: Model, warnings: string[]): PreTokenizer | undefined {
+function readPreTokenizer(
+  metadata: Metadata,
+  model: Model,
+  follow: "llama.cpp" | "release",
+  warnings: string[],
+): PreTokenizer | undefined {
   if (model === "gemma4") return preTokenizer("gemma4");
   if (model !== "gpt2") return undefined;
   const key = "tokenizer.ggml.pre";
@@ -316,7 +334,7 @@ function readPreTokenizer(metadata: Metadata, model: Model, warnings: string[]):
     return preTokenizer("default");
   }
   const name = metadata.str(key);
-  const pre = preTokenizer(name);
+  const pre = preTokenizer(name, follow);
   if (pre) return pre;
   throw new TextError(
     "text.pre_tokenizer",

@@ -206,6 +206,33 @@ for (const name of Object.keys(SMALL)) {
   });
 }
 
+const released: { strings: { text: string; ids: number[] }[] } = readJson(`${goldenDir}released_ids.json`);
+
+Deno.test("follow: release gives the released tokenizer's ids, llama.cpp's ways the same but for NFC", () => {
+  const metadata = metadataFromCheckpoint(SMALL.bloom_nano());
+  const release = tokenizerFromGguf(metadata, { follow: "release" });
+  let composed = 0;
+  for (const { text, ids } of released.strings) {
+    assert.deepEqual([...release.encode(text, { parseSpecial: true })], ids, JSON.stringify(text));
+    if (text.normalize("NFC") !== text) composed++;
+    else assert.deepEqual([...small("bloom_nano").encode(text, { parseSpecial: true })], ids, JSON.stringify(text));
+  }
+  assert.ok(composed > 10);
+});
+
+Deno.test({
+  name: "every string of ../shared/models/reference/tokenizer has the released tokenizer's ids",
+  ignore: !sharedDir,
+  fn: () => {
+    const release = tokenizerFromGguf(metadataFromCheckpoint(SMALL.bloom_nano()), { follow: "release" });
+    const { strings } = readJson(`${sharedDir}models/reference/tokenizer/tricky_strings.json`);
+    for (const { text, ids, decoded } of strings as { text: string; ids: number[]; decoded: string }[]) {
+      assert.deepEqual([...release.encode(text, { parseSpecial: true })], ids, JSON.stringify(text));
+      assert.equal(release.decode(ids, { special: true }), decoded);
+    }
+  },
+});
+
 interface Expected {
   cases: { text: string; add_special: boolean; parse_special: boolean; ids: number[]; detok: string }[];
 }

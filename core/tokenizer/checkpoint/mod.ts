@@ -263,37 +263,45 @@ class Reader {
     }
   }
 
-  /** BPE over U+2581 text with byte fallback, in JSON: `llama` without scores, or `gemma4`, which keeps the merges. */
+  /**
+   * BPE over U+2581 text with byte fallback, in JSON. For Llama's classes and Gemma 4 as llama.cpp's converter has it:
+   * every score -1000, tokens of the base vocabulary special only if the config names them; `gemma4` keeps the merges.
+   * For others the converter has no way, and the vocabulary is written so that its ids are the release's.
+   */
   private readSpacedBpe(tokenizer: JsonObject): void {
     const isGemma4 = this.architecture.startsWith("Gemma4");
     const model = bpeModel(tokenizer);
     const config = jsonObject(this.files, "tokenizer_config.json");
-    const special = new Set(specialTexts(config));
-    const base = tokenCount(model.vocab, []);
     const added = addedTokens(tokenizer);
-    const list = new TokenList(tokenCount(model.vocab, added), "tokenizer.json");
-    for (const [text, id] of model.vocab) {
-      const type = /^<0x[0-9A-Fa-f]{2}>$/.test(text)
-        ? TOKEN_TYPE.byte
-        : special.has(text)
-        ? TOKEN_TYPE.control
-        : TOKEN_TYPE.normal;
-      list.set(id, text, type, -1000);
+    const isConverted = isGemma4 || this.isLlama;
+    const count = tokenCount(model.vocab, added);
+    const list = new TokenList(isConverted ? count : this.configured ?? count, "tokenizer.json");
+    const isByte = (text: string) => /^<0x[0-9A-Fa-f]{2}>$/.test(text);
+    for (const [text, id] of model.vocab) list.set(id, text, isByte(text) ? TOKEN_TYPE.byte : TOKEN_TYPE.normal, -1000);
+    if (isConverted) {
+      const special = new Set(specialTexts(config));
+      const base = tokenCount(model.vocab, []);
+      for (const { id, content } of added) {
+        const type = special.has(content) ? TOKEN_TYPE.control : TOKEN_TYPE.userDefined;
+        if (id >= base) list.set(id, content, type, -1000);
+      }
+      list.texts.forEach((text, id) => {
+        if (special.has(text) && list.types[id] === TOKEN_TYPE.normal) list.types[id] = TOKEN_TYPE.control;
+        if (isGemma4 && GEMMA4_VISIBLE.has(text)) list.types[id] = TOKEN_TYPE.userDefined;
+      });
+    } else {
+      scoreByMerges(list, model.merges);
+      for (const token of added) list.setAdded(token, -1000);
     }
-    for (const token of added) {
-      if (token.id < base) continue;
-      const type = special.has(token.content) ? TOKEN_TYPE.control : TOKEN_TYPE.userDefined;
-      list.set(token.id, token.content, type, -1000);
-    }
-    if (isGemma4) {
-      list.texts.forEach((text, id) => GEMMA4_VISIBLE.has(text) && (list.types[id] = TOKEN_TYPE.userDefined));
-    } else if (this.isLlama && typeof config?.add_prefix_space === "boolean") {
+    if (this.isLlama && typeof config?.add_prefix_space === "boolean") {
       this.add("add_space_prefix", ggufValue.bool(config.add_prefix_space));
     }
     this.addTokens(isGemma4 ? "gemma4" : "llama", isGemma4 ? undefined : "default", list, true);
     if (isGemma4) this.add("merges", ggufValue.strs(model.merges));
     this.entries.push(...this.specialKeys(isGemma4 ? undefined : list.n).entries() as Entry[]);
-    if (GEMMA_CLASS.test(this.architecture)) this.add("add_space_prefix", ggufValue.bool(false));
+    if (!this.isLlama) {
+      this.add("add_space_prefix", ggufValue.bool(!GEMMA_CLASS.test(this.architecture) && prependsSpace(tokenizer)));
+    }
     if (isGemma4) this.add("add_bos_token", ggufValue.bool(true));
   }
 
@@ -438,6 +446,28 @@ function isByteLevel(tokenizer: JsonObject | undefined): boolean {
 
 function isSpacedBpe(tokenizer: JsonObject): boolean {
   return isObject(tokenizer.model) && tokenizer.model.byte_fallback === true && !isByteLevel(tokenizer);
+}
+
+/** Gives each token the score by which SentencePiece's order of merging is that of the list: the earlier, the higher. */
+function scoreByMerges(list: TokenList, merges: readonly string[]): void {
+  const ids = new Map(list.texts.map((text, id) => [text, id]));
+  const seen = new Set<number>();
+  merges.forEach((merge, rank) => {
+    const id = ids.get(merge.replace(" ", ""));
+    if (id === undefined || seen.has(id)) return;
+    seen.add(id);
+    list.scores[id] = -rank;
+  });
+}
+
+/** Whether a text gets a space of its own at the start. */
+function prependsSpace(tokenizer: JsonObject): boolean {
+  const has = (entry: unknown): boolean =>
+    isObject(entry) &&
+    (entry.type === "Prepend" ||
+      (entry.type === "Metaspace" && entry.prepend_scheme !== "never" && entry.add_prefix_space !== false) ||
+      [entry.normalizers, entry.pretokenizers].some((list) => Array.isArray(list) && list.some(has)));
+  return has(tokenizer.normalizer) || has(tokenizer.pre_tokenizer);
 }
 
 /** The SentencePiece settings that a unigram `tokenizer.json` spreads over its normalizer and pre-tokenizer. */
