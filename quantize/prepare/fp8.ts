@@ -3,7 +3,7 @@
  * Source: OCP 8-bit floating point specification (E4M3 without infinities, E5M2) and OCP microscaling (E8M0).
  * @module
  */
-import { bytesOf, f32Of } from "./dtype.ts";
+import { bytesOf, f32Of, release } from "./dtype.ts";
 import { f32View, sizeOf, type View } from "./view.ts";
 
 /** Values of all 256 codes; NaN where a code means that. */
@@ -44,6 +44,7 @@ export function codedView(from: string, shape: readonly number[], values: Float3
       const codes = read(start, count);
       const out = new Float32Array(count);
       for (let i = 0; i < count; i++) out[i] = values[codes[i]];
+      release(codes);
       return bytesOf(out);
     },
   };
@@ -111,6 +112,7 @@ export function scaled(v: View, scale: View, block: readonly [number, number]): 
         const d = s[at];
         for (; i < end; i++) out[i] = x[i] * d;
       }
+      release(bytesOf(x));
       return bytesOf(out);
     },
   };

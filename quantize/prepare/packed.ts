@@ -2,7 +2,7 @@
  * 4-bit storage: microscaling blocks moved into the file's blocks without loss, and packed integers expanded to f32.
  * @module
  */
-import { bytesOf, f32Of, u32Of } from "./dtype.ts";
+import { bytesOf, f32Of, release, u32Of } from "./dtype.ts";
 import type { ReadBytes } from "./fp8.ts";
 import { f32View, sizeOf, type View } from "./view.ts";
 
@@ -35,6 +35,7 @@ export function mxfp4View(from: string, shape: readonly number[], codes: ReadByt
           out[to + 2 + 2 * j] = (low >> 4) | (high & 0xf0);
         }
       }
+      release(src);
       return out;
     },
   };

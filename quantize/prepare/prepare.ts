@@ -8,6 +8,7 @@ import { GgufWriter } from "../../core/gguf/write.ts";
 import { tensorBytes } from "../../core/gguf/layout.ts";
 import { pauses } from "../pause.ts";
 import { planSplit, type SplitLimits } from "../reshard.ts";
+import { release } from "./dtype.ts";
 import { openPrepared, type PreparedSource, type PreparedTensor, type PrepareOptions } from "./source.ts";
 
 /** Elements converted at a time where nothing else is said: 4 MiB in f32. */
@@ -141,6 +142,7 @@ class Run {
         const chunk = await this.source.read(tensor, row, Math.min(step, tensor.n_rows - row));
         writer.writeTensor(i, chunk);
         this.#bytes += chunk.length;
+        release(chunk);
         this.options.onProgress?.({
           tensor,
           index: this.#index,

@@ -145,3 +145,22 @@ Deno.test({
       }
     }),
 });
+
+Deno.test({
+  name: sharedDir
+    ? "prepare() reads the newer form of config.json alike"
+    : "prepare() on the newer form of config.json needs ../shared, which is not there",
+  ignore: !sharedDir,
+  fn: () =>
+    withFolder(async (dir) => {
+      Deno.mkdirSync(`${dir}bloom-nano`);
+      for (const e of Deno.readDirSync(bloomNano)) {
+        Deno.symlinkSync(`${bloomNano}/${e.name}`, `${dir}bloom-nano/${e.name}`);
+      }
+      Deno.removeSync(`${dir}bloom-nano/config.json`);
+      const newer = `${sharedDir}models/reference/bloom-nano/config.transformers5.json`;
+      Deno.copyFileSync(newer, `${dir}bloom-nano/config.json`);
+      await prepare(`${dir}bloom-nano`, `${dir}o.gguf`, { outtype: "bf16" });
+      assert.equal(await sha256(`${dir}o.gguf`), golden.files["bloom-nano"].bf16);
+    }),
+});

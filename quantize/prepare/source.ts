@@ -11,7 +11,7 @@ import { type Checkpoint, openCheckpoint } from "../../core/safetensors/read.ts"
 import { globs } from "../patterns.ts";
 import { familyOf } from "./arch/mod.ts";
 import { Config } from "./config.ts";
-import { convertFloats, elementAt, f32Of, firstNonFinite, type FloatType, toF32 } from "./dtype.ts";
+import { convertFloats, elementAt, f32Of, firstNonFinite, type FloatType, release, toF32 } from "./dtype.ts";
 import type { Family, TensorFacts } from "./family.ts";
 import { commonKeys, Keys } from "./keys.ts";
 import { writeGeneral } from "./model_card.ts";
@@ -68,7 +68,7 @@ export interface PreparedSource extends Disposable {
   /** What is odd and does no harm, in sentences. */
   readonly warnings: readonly string[];
   /**
-   * Rows `row` to `row + rows` of a tensor in its type.
+   * Rows `row` to `row + rows` of a tensor in its type. The buffer is the caller's.
    * @throws {QuantizeError} `quantize.non_finite` for a NaN or infinity in the checkpoint, `quantize.overflow` for a value
    * that f16 cannot hold; both name tensor, row and column.
    */
@@ -312,8 +312,11 @@ async function readRows(
   }
   if (t.type.name === "q8_0") {
     const src = toF32(bytes, from);
-    if (!quantize) return encodeQ8_0(f32Of(src));
-    return await quantize({ srcType: ggmlType("f32"), src, dstType: t.type, n_rows: rows, n_per_row: n });
+    if (src !== bytes) release(bytes);
+    const job = { srcType: ggmlType("f32"), src, dstType: t.type, n_rows: rows, n_per_row: n };
+    const blocks = quantize ? await quantize(job) : encodeQ8_0(f32Of(src));
+    release(src);
+    return blocks;
   }
   const to = t.type.name.toUpperCase() as FloatType;
   const out = convertFloats(bytes, from, to);
@@ -330,5 +333,6 @@ async function readRows(
       );
     }
   }
+  if (out !== bytes) release(bytes);
   return out;
 }

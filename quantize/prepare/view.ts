@@ -4,7 +4,7 @@
  * one read asks for.
  * @module
  */
-import { bytesOf, f32Of, type FloatType, toF32 } from "./dtype.ts";
+import { bytesOf, f32Of, type FloatType, release, toF32 } from "./dtype.ts";
 
 /** Element types a view can have: floats, integers, and block formats that are moved as they are. */
 export type ViewType = FloatType | "I32" | "I64" | "MXFP4" | "NVFP4" | "Q8_0";
@@ -32,7 +32,7 @@ export interface View {
   /** Factors on the whole, one per matrix of a stack, that files keep beside the tensor. */
   readonly side?: Readonly<Record<"scale" | "input_scale", () => Float32Array>>;
   /**
-   * Elements `start` to `start + count`, row-major, as bytes of its dtype; whole blocks. Not to be written to.
+   * Elements `start` to `start + count`, row-major, as bytes of its dtype; whole blocks. The buffer is the caller's.
    */
   read(start: number, count: number): Uint8Array;
 }
@@ -60,6 +60,7 @@ function concatBytes(parts: readonly Uint8Array[]): Uint8Array {
   for (const p of parts) {
     out.set(p, at);
     at += p.length;
+    release(p);
   }
   return out;
 }
@@ -136,11 +137,14 @@ export function pickRows(v: View, shape: readonly number[], rowAt: (row: number)
         // Close together: one read of all between them.
         const src = v.read(low * n, (high - low + 1) * n);
         rows.forEach((r, i) => out.set(src.subarray((r - low) * rowBytes, (r - low + 1) * rowBytes), i * rowBytes));
+        release(src);
       } else {
         for (let i = 0; i < rows.length;) {
           let run = 1;
           while (i + run < rows.length && rows[i + run] === rows[i] + run) run++;
-          out.set(v.read(rows[i] * n, run * n), i * rowBytes);
+          const src = v.read(rows[i] * n, run * n);
+          out.set(src, i * rowBytes);
+          release(src);
           i += run;
         }
       }
@@ -236,6 +240,7 @@ export function mapF32(v: View, f: (x: number) => number): View {
       const x = f32Of(f32View(v).read(start, count));
       const out = new Float32Array(x.length);
       for (let i = 0; i < x.length; i++) out[i] = f(x[i]);
+      release(bytesOf(x));
       return bytesOf(out);
     },
   };
@@ -249,7 +254,12 @@ export function f32View(v: View): View {
   return {
     ...v,
     dtype: "F32",
-    read: (start, count) => toF32(v.read(start, count), dtype),
+    read(start, count) {
+      const src = v.read(start, count);
+      const out = toF32(src, dtype);
+      release(src);
+      return out;
+    },
   };
 }
 
