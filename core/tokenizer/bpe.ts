@@ -9,6 +9,7 @@
 
 import type { StringArray } from "../gguf/metadata.ts";
 import { BYTE_TO_CODE_POINT, mapBytes } from "./byte_map.ts";
+import { isWhitespace, lowerCase } from "./unicode.ts";
 import type { FragmentEncoder } from "./types.ts";
 import type { IdBuffer } from "./id_buffer.ts";
 import { PairHeap } from "./pair_heap.ts";
@@ -37,21 +38,30 @@ export class BytePairEncoder implements FragmentEncoder {
   private symbols = new Int32Array(256);
   private readonly ranks = new Float64Array(MAX_SCANNED_SYMBOLS);
 
-  constructor(private readonly tokens: TextTable, merges: StringArray, private readonly pre: PreTokenizer) {
+  /** @param lowercase Text is brought into lower case first. */
+  constructor(
+    private readonly tokens: TextTable,
+    merges: StringArray,
+    private readonly pre: PreTokenizer,
+    private readonly lowercase: boolean = false,
+  ) {
     this.merges = new TextTable(merges);
     this.n_vocab = tokens.strings.length;
   }
 
   /** Appends the ids of a text without special tokens. */
   encode(text: string, out: IdBuffer): void {
-    if (this.pre.isRaw) text = text.replaceAll(" ", "\u2581");
+    if (this.lowercase) text = lowered(text);
+    if (this.pre.escapesSpaces) text = text.replaceAll(" ", "\u2581");
     if (this.pre.prefixesLines) text = text.replace(/[^\n]+/g, (line) => line[0] === "\u2581" ? line : "\u2581" + line);
     const prepared = new Prepared(text);
     const ends = split(prepared, this.pre.steps);
     let start = 0;
     for (let i = 0; i < ends.length; i++) {
       const end = prepared.offset(ends[i]);
-      this.encodeWord(prepared.text, start, end, out);
+      if (!this.pre.dropsSpaces || !isWhitespace(text.charCodeAt(start))) {
+        this.encodeWord(prepared.text, start, end, out);
+      }
       start = end;
     }
   }
@@ -261,6 +271,12 @@ export class BytePairEncoder implements FragmentEncoder {
       if (id >= 0) out.push(id);
     }
   }
+}
+
+function lowered(text: string): string {
+  let result = "";
+  for (const character of text) result += String.fromCodePoint(lowerCase(character.codePointAt(0)!));
+  return result;
 }
 
 /** Open addressing from a pair of symbols to its rank and the symbol it joins to. */

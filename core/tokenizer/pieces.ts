@@ -10,8 +10,8 @@ import type { Vocab } from "./vocab.ts";
 /** How normal tokens are written. */
 export type PieceForm =
   | "mapped" //  bytes as printable characters
-  | "spaced" //  UTF-8 with U+2581 for a space
-  | "plain"; //  UTF-8
+  | "mapped-or-byte" // the same, but byte tokens are bytes
+  | "spaced"; //  UTF-8 with U+2581 for a space
 
 const NOTHING = new Uint8Array(0);
 const encoder = new TextEncoder();
@@ -27,7 +27,7 @@ export function pieceBytes(vocab: Vocab, form: PieceForm, id: number, special: b
     case TOKEN_TYPE.userDefined:
       return text;
     case TOKEN_TYPE.normal:
-      return form === "mapped" ? unmapped(text) : form === "spaced" ? unescaped(text) : text;
+      return form === "spaced" ? unescaped(text) : unmapped(text);
     case TOKEN_TYPE.byte:
       return form === "mapped" ? NOTHING : byteOf(text);
     default:

@@ -34,8 +34,12 @@ export interface PreTokenizer {
   readonly forceBos: boolean;
   /** There is no bos id unless the file names one. */
   readonly noBosId: boolean;
-  /** Tokens hold UTF-8, not mapped bytes, and write a space as U+2581. */
+  /** Tokens hold UTF-8, not mapped bytes. */
   readonly isRaw: boolean;
+  /** A space is written as U+2581. */
+  readonly escapesSpaces: boolean;
+  /** Whitespace between words is left out. */
+  readonly dropsSpaces: boolean;
   /** A word of line feeds only that is a token is that token. */
   readonly wholeNewlines: boolean;
   /** Each line gets a leading U+2581 where it has none. */
@@ -167,6 +171,7 @@ const SETS: Record<string, readonly (() => Step)[]> = {
     gpt2,
   ],
   GEMMA4: [lines],
+  WHITESPACE: [cover("[\\t-\\r ]+|[^\\t-\\r ]+")],
   MMBERT: [cover("\\n+|\\u2581[^\\u2581\\n]*|[^\\u2581\\n]+")],
 };
 
@@ -223,6 +228,7 @@ const NAMES: readonly (readonly [names: string, set: string, flags: string])[] =
   ["sarvam-moe", "GEMMA4", "ESC"],
   ["k2-horizon", "K2_HORIZON", ""],
   ["mmbert", "MMBERT", "CS ESC"],
+  ["whitespace", "WHITESPACE", "CS"],
 ];
 
 const made = new Map<string, PreTokenizer>();
@@ -251,7 +257,9 @@ export function preTokenizer(name: string, follow: "llama.cpp" | "release" = "ll
     addBos: flags.includes("BOS") || flags.includes("BOS!"),
     forceBos: flags.includes("BOS!"),
     noBosId: flags.includes("nobos"),
-    isRaw: flags.includes("ESC"),
+    isRaw: flags.includes("ESC") || row[1] === "WHITESPACE",
+    escapesSpaces: flags.includes("ESC"),
+    dropsSpaces: row[1] === "WHITESPACE",
     wholeNewlines: row[1] === "GEMMA4",
     prefixesLines: row[1] === "MMBERT",
   };

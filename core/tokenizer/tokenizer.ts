@@ -35,20 +35,21 @@ interface Traits {
   form: PieceForm;
 }
 
-const MODELS = ["gpt2", "gemma4", "llama", "bert", "t5"] as const;
+const MODELS = ["gpt2", "gemma4", "whitespace", "llama", "bert", "t5"] as const;
 type Model = typeof MODELS[number];
 
 function traitsOf(model: Model, pre: PreTokenizer | undefined): Traits {
   switch (model) {
     case "gpt2":
     case "gemma4":
+    case "whitespace":
       return {
         ids: model === "gemma4" ? {} : pre!.noBosId ? { eos: 11 } : { bos: 11, eos: 11 },
         addBos: pre!.addBos,
         addEos: false,
         addSpacePrefix: false,
         cleanSpaces: pre!.cleanSpaces,
-        form: pre!.isRaw ? "spaced" : "mapped",
+        form: pre!.escapesSpaces ? "spaced" : pre!.isRaw ? "mapped-or-byte" : "mapped",
       };
     case "llama":
       return {
@@ -169,7 +170,8 @@ class GgufTokenizer implements Tokenizer {
     const { vocab } = this;
     switch (this.model) {
       case "gpt2":
-      case "gemma4": {
+      case "gemma4":
+      case "whitespace": {
         // Kimi K2's first files came without merges, and the peer takes them so
         const fallback = pre!.name === "kimi-k2" ? StringArray.from([]) : undefined;
         const merges = metadata.strs("tokenizer.ggml.merges", fallback);
@@ -180,7 +182,8 @@ class GgufTokenizer implements Tokenizer {
             { at: { file: metadata.file, key: "tokenizer.ggml.merges" }, hint: "convert the checkpoint again" },
           );
         }
-        return new BytePairEncoder(vocab.table, merges, pre!);
+        const lowercase = pre!.name === "whitespace" && metadata.bool("tokenizer.ggml.normalizer.lowercase", false);
+        return new BytePairEncoder(vocab.table, merges, pre!, lowercase);
       }
       case "llama":
         return new SpmEncoder(vocab.table, vocab.scores, {
@@ -323,7 +326,7 @@ function readPreTokenizer(
   follow: "llama.cpp" | "release",
   warnings: string[],
 ): PreTokenizer | undefined {
-  if (model === "gemma4") return preTokenizer("gemma4");
+  if (model === "gemma4" || model === "whitespace") return preTokenizer(model);
   if (model !== "gpt2") return undefined;
   const key = "tokenizer.ggml.pre";
   if (!metadata.has(key)) {
@@ -335,7 +338,8 @@ function readPreTokenizer(
   }
   const name = metadata.str(key);
   const pre = preTokenizer(name, follow);
-  if (pre) return pre;
+  // only the model of that name drops spaces
+  if (pre) return pre.dropsSpaces ? { ...pre, dropsSpaces: false } : pre;
   throw new TextError(
     "text.pre_tokenizer",
     `Cannot use the vocabulary of ${metadata.file}: ${key} is ${JSON.stringify(name)}, expected one of the ` +

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import { sharedDir } from "../../tests/shared.ts";
 import { TextError } from "../errors.ts";
-import { ggufValue, type Metadata } from "../gguf/metadata.ts";
+import { ggufValue, Metadata } from "../gguf/metadata.ts";
 import { openGguf } from "../gguf/read.ts";
 import { goldenDir, hex, metadataFromCheckpoint, readJson, SMALL, small } from "./_testing.ts";
 import { tokenizerFromGguf } from "./tokenizer.ts";
@@ -264,4 +264,45 @@ Deno.test({
       });
     }
   },
+});
+
+/** A vocabulary in which the characters of each word join to the word. */
+function vocabularyOfWords(model: string, pre: string, words: readonly string[]): Metadata {
+  const tokens = new Set(["<s>", "</s>"]);
+  const merges = new Set<string>();
+  for (let byte = 0; byte < 256; byte++) tokens.add(`<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`);
+  for (const word of words) {
+    const characters = [...word];
+    for (let n = 1; n <= characters.length; n++) {
+      tokens.add(characters[n - 1]).add(characters.slice(0, n).join(""));
+      if (n > 1) merges.add(`${characters.slice(0, n - 1).join("")} ${characters[n - 1]}`);
+    }
+  }
+  const types = [...tokens].map((text) => text.startsWith("<0x") ? 6 : /^<\/?s>$/.test(text) ? 3 : 1);
+  return new Metadata(model, [
+    ["tokenizer.ggml.model", ggufValue.str(model)],
+    ["tokenizer.ggml.pre", ggufValue.str(pre)],
+    ["tokenizer.ggml.tokens", ggufValue.strs(tokens)],
+    ["tokenizer.ggml.token_type", ggufValue.i32s(types)],
+    ["tokenizer.ggml.merges", ggufValue.strs(merges)],
+    ["tokenizer.ggml.bos_token_id", ggufValue.u32(0)],
+    ["tokenizer.ggml.eos_token_id", ggufValue.u32(1)],
+  ]);
+}
+
+Deno.test("vocabularies of plain UTF-8: gemma4, mmbert and whitespace cut and fall back to bytes as llama.cpp does", () => {
+  const texts = (metadata: Metadata, text: string) => {
+    const tokenizer = tokenizerFromGguf(metadata);
+    return [...tokenizer.encode(text)].map((id) => tokenizer.tokenText(id)).join("|");
+  };
+  const words = ["▁ab", "ab", "ÄB", "äb", "\n\n"];
+  const gemma = vocabularyOfWords("gemma4", "gemma4", words);
+  assert.equal(texts(gemma, "ab ab\n\né"), "ab|▁ab|\n\n|<0xC3>|<0xA9>");
+  assert.equal(tokenizerFromGguf(gemma).addBos, true);
+  assert.equal(tokenizerFromGguf(gemma).decode(tokenizerFromGguf(gemma).encode("ab ab é")), "ab ab é");
+  assert.equal(texts(vocabularyOfWords("gpt2", "mmbert", words), "ab ab\nab"), "▁ab|▁ab|\n|▁ab");
+  const spaced = vocabularyOfWords("whitespace", "whitespace", words);
+  assert.equal(texts(spaced, "ab\u3000 ÄB\nabq"), "ab|ÄB|ab|<0x71>");
+  spaced.set("tokenizer.ggml.normalizer.lowercase", ggufValue.bool(true));
+  assert.equal(texts(spaced, "AB ÄB"), "ab|äb");
 });
