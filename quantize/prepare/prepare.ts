@@ -9,6 +9,7 @@ import { tensorBytes } from "../../core/gguf/layout.ts";
 import { pauses } from "../pause.ts";
 import { planSplit, type SplitLimits } from "../reshard.ts";
 import { release } from "./dtype.ts";
+import { fileOnDisk } from "./resume.ts";
 import { openPrepared, type PreparedSource, type PreparedTensor, type PrepareOptions } from "./source.ts";
 
 /** Elements converted at a time where nothing else is said: 4 MiB in f32. */
@@ -30,6 +31,8 @@ export interface PrepareProgress {
 export interface PrepareFileOptions extends PrepareOptions, SplitLimits {
   /** Bytes that buffers may take; 16 MiB where left out. A read never takes less than one row. */
   room?: number;
+  /** Goes on from what an interrupted run left, and leaves what there is when `signal` stops this one. */
+  resume?: boolean;
   /** Called after each piece that was written. */
   onProgress?: (p: PrepareProgress) => void;
   signal?: AbortSignal;
@@ -54,15 +57,14 @@ interface FilePlan {
   readonly tensors: readonly PreparedTensor[];
 }
 
+const bytesOf = (file: string, t: PreparedTensor) => tensorBytes({ file, tensor: t.name }, t.type, t.ne);
+
 /** The files of a run: one, or a set when a limit is given and passed. */
 function planFiles(source: PreparedSource, out: string, limits: SplitLimits): FilePlan[] {
   const { metadata, tensors } = source;
   const whole = [{ path: out, metadata, tensors }];
   if (limits.splitMaxSize === undefined && limits.splitMaxTensors === undefined) return whole;
-  const sized = tensors.map((tensor) => ({
-    tensor,
-    bytes: tensorBytes({ file: out, tensor: tensor.name }, tensor.type, tensor.ne),
-  }));
+  const sized = tensors.map((tensor) => ({ tensor, bytes: bytesOf(out, tensor) }));
   const parts = planSplit(sized, limits);
   if (parts.length === 1) return whole;
   const prefix = out.replace(/\.gguf$/, "");
@@ -101,7 +103,7 @@ export async function prepare(dir: string, out: string, options: PrepareFileOpti
       made.push(file.path);
     }
   } catch (error) {
-    for (const path of made) Deno.removeSync(path);
+    if (!(options.resume && options.signal?.aborted)) { for (const path of made) Deno.removeSync(path); }
     throw error;
   }
   const types: Record<string, number> = {};
@@ -126,34 +128,43 @@ class Run {
   constructor(readonly source: PreparedSource, readonly options: PrepareFileOptions) {
     this.#chunk = options.room === undefined ? CHUNK : Math.max(1, Math.floor(options.room / BYTES_PER_ELEMENT));
     this.#pause = pauses(options.signal);
-    this.#totalBytes = source.tensors.reduce(
-      (n, t) => n + tensorBytes({ file: source.metadata.file, tensor: t.name }, t.type, t.ne),
-      0,
-    );
+    this.#totalBytes = source.tensors.reduce((n, t) => n + bytesOf(source.metadata.file, t), 0);
   }
 
   /** @returns bytes of the file. */
   async write({ path, metadata, tensors }: FilePlan): Promise<number> {
-    using writer = GgufWriter.create({ path, metadata, tensors, pad: this.options.vocabOnly !== true });
-    for (const [i, tensor] of tensors.entries()) {
-      const step = Math.max(1, Math.floor(this.#chunk / tensor.ne[0]));
-      for (let row = 0; row < tensor.n_rows; row += step) {
-        await this.#pause();
-        const chunk = await this.source.read(tensor, row, Math.min(step, tensor.n_rows - row));
-        writer.writeTensor(i, chunk);
-        this.#bytes += chunk.length;
-        release(chunk);
-        this.options.onProgress?.({
-          tensor,
-          index: this.#index,
-          n_tensors: this.source.tensors.length,
-          bytes: this.#bytes,
-          totalBytes: this.#totalBytes,
-        });
-      }
-      this.#index++;
+    const there = this.options.resume && tensors.length > 0 ? fileOnDisk(path, metadata, tensors) : undefined;
+    const resume = there?.n_tensors ?? 0;
+    this.#index += resume;
+    for (const t of tensors.slice(0, resume)) this.#bytes += bytesOf(path, t);
+    if (there?.isWhole) return there.bytes;
+    using writer = GgufWriter.create({ path, metadata, tensors, resume, pad: this.options.vocabOnly !== true });
+    try {
+      for (let i = resume; i < tensors.length; i++) await this.#tensor(writer, i, tensors[i]);
+    } catch (error) {
+      if (this.options.resume && this.options.signal?.aborted) writer.suspend();
+      throw error;
     }
     writer.finish();
     return writer.totalBytes;
+  }
+
+  async #tensor(writer: GgufWriter, i: number, tensor: PreparedTensor): Promise<void> {
+    const step = Math.max(1, Math.floor(this.#chunk / tensor.ne[0]));
+    for (let row = 0; row < tensor.n_rows; row += step) {
+      await this.#pause();
+      const chunk = await this.source.read(tensor, row, Math.min(step, tensor.n_rows - row));
+      writer.writeTensor(i, chunk);
+      this.#bytes += chunk.length;
+      release(chunk);
+      this.options.onProgress?.({
+        tensor,
+        index: this.#index,
+        n_tensors: this.source.tensors.length,
+        bytes: this.#bytes,
+        totalBytes: this.#totalBytes,
+      });
+    }
+    this.#index++;
   }
 }

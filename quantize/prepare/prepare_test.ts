@@ -64,6 +64,42 @@ Deno.test("prepare() gives the same bytes whatever the room, and leaves nothing 
     assert.deepEqual([...Deno.readDirSync(dir)], []);
   }));
 
+Deno.test("prepare() goes on from what an interrupted run left, to the same bytes", () =>
+  withFolder(async (dir) => {
+    const run = async (limits: { splitMaxTensors?: number }, stopAt: number): Promise<number> => {
+      const stop = new AbortController();
+      let first = -1;
+      const work = prepare(bloomNano, `${dir}s.gguf`, {
+        outtype: "bf16",
+        ...limits,
+        resume: true,
+        signal: stop.signal,
+        onProgress: (p) => {
+          if (first < 0) first = p.index;
+          if (p.index === stopAt) stop.abort();
+        },
+      });
+      if (stopAt < Infinity) await assert.rejects(work);
+      else await work;
+      return first;
+    };
+    assert.equal(await run({}, 20), 0);
+    assert.deepEqual([...Deno.readDirSync(dir)].map((e) => e.name), ["s.gguf.partial"]);
+    assert.equal(await run({}, 40), 21);
+    assert.equal(await run({}, Infinity), 41);
+    assert.equal(await sha256(`${dir}s.gguf`), golden.files["bloom-nano"].bf16);
+    assert.equal(await run({ splitMaxTensors: 30 }, 50), 0);
+    assert.equal(await run({ splitMaxTensors: 30 }, Infinity), 51);
+    for (const [name, sum] of Object.entries(golden.split)) {
+      if (name.startsWith("s-")) assert.equal(await sha256(dir + name), sum, name);
+    }
+    // A partial file of another run is refused, not overwritten and not gone on with.
+    assert.equal(await run({ splitMaxTensors: 31 }, 3), 0);
+    await assert.rejects(prepare(bloomNano, `${dir}s.gguf`, { outtype: "f16", splitMaxTensors: 31, resume: true }), {
+      code: "format.resume",
+    });
+  }));
+
 Deno.test("openPrepared() reads any rows of any tensor as they stand in the file", () =>
   withFolder(async (dir) => {
     const folder = `${dir}tiny-llama`;
