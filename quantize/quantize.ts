@@ -14,6 +14,7 @@ import { shardName } from "../core/gguf/read.ts";
 import { type GgmlType, rowBytes } from "../core/gguf/types.ts";
 import { encodeHeader, GgufWriter, partialPath, type TensorInfo } from "../core/gguf/write.ts";
 import type { Backend } from "../core/program/backend.ts";
+import { Flusher } from "./flusher.ts";
 import { Journal } from "./journal.ts";
 import { outputMetadata, overriddenMetadata, type Override } from "./output_metadata.ts";
 import { type PlannedTensor, type PlanOptions, planQuantization, type QuantizePlan } from "./plan.ts";
@@ -54,8 +55,11 @@ export interface QuantizeResult {
 }
 
 const DEFAULT_ROOM = 256 * 2 ** 20;
-/** Source bytes encoded at a time, at most: larger chunks gain nothing. */
-const CHUNK = 16 * 2 ** 20;
+/**
+ * Source bytes encoded at a time, at most: enough for every thread to have several pieces, and small enough to come from memory
+ * that the process has touched before.
+ */
+const CHUNK = Math.min(32, Math.max(4, navigator.hardwareConcurrency)) * 2 ** 20;
 /** Chunks in memory at once: being read, being encoded (source and result), being written. */
 const CHUNKS_HELD = 8;
 
@@ -166,9 +170,10 @@ class Run {
         using writer = GgufWriter.create({ path: part.path, metadata: part.metadata, tensors: part.infos, resume });
         n_resumed += resume;
         for (const t of part.tensors.slice(0, resume)) this.#done += t.sourceBytes;
+        const flusher = new Flusher(partialPath(part.path));
         try {
           for (let i = resume; i < part.tensors.length; i++) {
-            await this.#tensor(writer, i, part.tensors[i]);
+            await this.#tensor(writer, i, part.tensors[i], flusher);
             journal.record(no, i + 1);
           }
         } catch (error) {
@@ -177,6 +182,8 @@ class Run {
             keep = true;
           }
           throw error;
+        } finally {
+          await flusher.close();
         }
         if (parts.length === 1) writer.finish();
         else writer.suspend();
@@ -236,7 +243,7 @@ class Run {
     }
   }
 
-  async #tensor(writer: GgufWriter, index: number, t: PlannedTensor): Promise<void> {
+  async #tensor(writer: GgufWriter, index: number, t: PlannedTensor, flusher: Flusher): Promise<void> {
     // One chunk is encoded by the native threads while this thread writes the one before and reads the one after.
     let pending: Promise<Uint8Array> | undefined;
     let pendingBytes = 0;
@@ -247,6 +254,7 @@ class Run {
       pending?.catch(() => {}); // reported where it is awaited
       if (!bytes) return;
       writer.writeTensor(index, bytes);
+      flusher.wrote(bytes.length);
       this.#done += size;
       this.options.onProgress?.({
         tensor: t,

@@ -187,7 +187,7 @@ Deno.test("a run of other settings is not resumed (C9)", async () => {
 });
 
 Deno.test("a killed process resumes to the same bytes (C9)", async () => {
-  using bench = new Bench({ n_embd: 1024, n_ff: 3072, n_layer: 6 });
+  using bench = new Bench({ n_embd: 1024, n_ff: 3072, n_layer: 2 });
   const main = `${repoDir}cli/main.ts`;
   const command = (...more: string[]) =>
     new Deno.Command(Deno.execPath(), {

@@ -54,6 +54,9 @@ export function syntheticMetadata(model: SyntheticModel = {}): Metadata {
     ["general.architecture", ggufValue.str("llama")],
     ["llama.block_count", ggufValue.u32(model.n_layer ?? 2)],
     ["llama.embedding_length", ggufValue.u32(model.n_embd ?? 256)],
+    ["llama.context_length", ggufValue.u32(512)],
+    ["llama.feed_forward_length", ggufValue.u32(model.n_ff ?? 512)],
+    ["llama.attention.layer_norm_rms_epsilon", ggufValue.f32(1e-5)],
     ["llama.attention.head_count", ggufValue.u32(4)],
     ["llama.attention.head_count_kv", ggufValue.u32(2)],
   ]);
