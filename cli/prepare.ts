@@ -59,6 +59,11 @@ export const prepare: Command = {
     },
     { name: "no-tensor-first-split", type: "bool", help: "the first file of a set holds metadata only" },
     { name: "room", type: "string", value: "SIZE", help: "bytes that buffers may take, such as 512M" },
+    {
+      name: "follow",
+      type: "bool",
+      help: "wait for files that are still arriving in the folder, and check each as it comes",
+    },
     { name: "resume", type: "bool", help: "go on from what an interrupted run left; Ctrl-C keeps what there is" },
     { name: "vocab-only", type: "bool", help: "metadata and vocabulary without tensors" },
     COMMON.json,
@@ -67,7 +72,7 @@ export const prepare: Command = {
   epilog: "Example:\n  bloomery prepare ./Qwen3-8B -o qwen3-8b-bf16.gguf",
 
   async run({ args, flags, io }) {
-    const { prepare } = await import("../quantize/prepare/mod.ts");
+    const { followCheckpoint, prepare } = await import("../quantize/prepare/mod.ts");
     const [dir] = args;
     const out = flags.str("output")!;
     const templatePath = flags.str("chat-template");
@@ -77,6 +82,12 @@ export const prepare: Command = {
     const hasNative = ffi.libraryPath("cpu") !== undefined;
     using _ = { [Symbol.dispose]: () => backend?.[Symbol.dispose]() };
     let bar: ReturnType<typeof io.bar> | undefined;
+    if (flags.bool("follow")) {
+      await followCheckpoint(dir, {
+        signal: io.signal,
+        onArrived: (file, i, n) => io.note(`${file} is there, ${i} of ${n} files`),
+      });
+    }
     const start = performance.now();
     const size = (name: string) => flags.has(name) ? parseSize(flags.str(name)!, name) : undefined;
     const splitMaxSize = size("split-max-size");

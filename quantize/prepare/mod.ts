@@ -10,4 +10,5 @@ export {
   type PrepareOptions,
   type RowQuantizer,
 } from "./source.ts";
+export { followCheckpoint, type FollowOptions } from "./follow.ts";
 export { type Outtype, OUTTYPES } from "./outtype.ts";
