@@ -16,9 +16,8 @@ import { PairHeap } from "./pair_heap.ts";
 import type { PreTokenizer } from "./pretokenizers.ts";
 import { Prepared, split } from "./split.ts";
 import { HASH_START, hashBytes, hashEnd, TextTable } from "./text_table.ts";
+import { WordCache } from "./word_cache.ts";
 
-const MAX_CACHED_WORD = 32; //     UTF-16 units
-const MAX_CACHED_WORDS = 1 << 16;
 const MAX_PAIRS = 1 << 20;
 const MAX_SCANNED_SYMBOLS = 40; // longer words use the heap
 
@@ -30,7 +29,7 @@ export class BytePairEncoder implements FragmentEncoder {
   private readonly byteSymbols = new Int32Array(256).fill(-1);
   private readonly extraTexts: Uint8Array[] = [];
   private readonly extraByText = new Map<string, number>();
-  private readonly words = new Map<string, number | Int32Array>();
+  private readonly words = new WordCache((word, out) => this.encodeNewWord(word, out));
   private pairs = new PairTable(1 << 14);
   private bytes = new Uint8Array(256); //  UTF-8 of a word
   private mapped = new Uint8Array(512); // and its mapped form
@@ -60,28 +59,10 @@ export class BytePairEncoder implements FragmentEncoder {
     for (let i = 0; i < ends.length; i++) {
       const end = prepared.offset(ends[i]);
       if (!this.pre.dropsSpaces || !isWhitespace(text.charCodeAt(start))) {
-        this.encodeWord(prepared.text, start, end, out);
+        this.words.encode(prepared.text.substring(start, end), out);
       }
       start = end;
     }
-  }
-
-  private encodeWord(text: string, start: number, end: number, out: IdBuffer): void {
-    const word = text.substring(start, end);
-    const isCached = end - start <= MAX_CACHED_WORD;
-    if (isCached) {
-      const known = this.words.get(word);
-      if (known !== undefined) {
-        if (typeof known === "number") out.push(known);
-        else out.pushAll(known);
-        return;
-      }
-    }
-    const first = out.length;
-    this.encodeNewWord(word, out);
-    if (!isCached) return;
-    if (this.words.size >= MAX_CACHED_WORDS) this.words.clear();
-    this.words.set(word, out.length === first + 1 ? out.at(first) : out.slice(first));
   }
 
   private encodeNewWord(word: string, out: IdBuffer): void {

@@ -11,9 +11,8 @@ import type { IdBuffer } from "./id_buffer.ts";
 import { PairHeap } from "./pair_heap.ts";
 import type { TextTable } from "./text_table.ts";
 import type { FragmentEncoder } from "./types.ts";
+import { WordCache } from "./word_cache.ts";
 
-const MAX_CACHED_WORD = 32; // UTF-16 units
-const MAX_CACHED_WORDS = 1 << 16;
 const MAX_SCANNED_SYMBOLS = 40; // longer texts use the heap
 const SPACE = 0x2581;
 
@@ -29,7 +28,7 @@ export interface SpmOptions {
 }
 
 export class SpmEncoder implements FragmentEncoder {
-  private readonly words = new Map<string, Int32Array>();
+  private readonly words = new WordCache((word, out) => this.merge(word, out));
   private readonly byteIds = new Int32Array(256);
   private bytes = new Uint8Array(256); //   UTF-8 of a word
   private starts = new Int32Array(256); // where its symbols start, and its end
@@ -56,10 +55,10 @@ export class SpmEncoder implements FragmentEncoder {
     let start = 0;
     for (let cut = text.indexOf("\u2581", 1); cut >= 0; cut = text.indexOf("\u2581", cut + 1)) {
       if (this.mayJoinAcross(text, cut)) continue;
-      this.encodeWord(text.substring(start, cut), out);
+      this.words.encode(text.substring(start, cut), out);
       start = cut;
     }
-    this.encodeWord(text.substring(start), out);
+    this.words.encode(text.substring(start), out);
   }
 
   private mayJoinAcross(text: string, cut: number): boolean {
@@ -67,22 +66,6 @@ export class SpmEncoder implements FragmentEncoder {
     if (before === SPACE) return true;
     if ((before & 0xfc00) === 0xdc00) before = text.codePointAt(cut - 2)!;
     return this.beforeSpace.has(before);
-  }
-
-  private encodeWord(word: string, out: IdBuffer): void {
-    if (word.length > MAX_CACHED_WORD) {
-      this.merge(word, out);
-      return;
-    }
-    const known = this.words.get(word);
-    if (known) {
-      out.pushAll(known);
-      return;
-    }
-    const first = out.length;
-    this.merge(word, out);
-    if (this.words.size >= MAX_CACHED_WORDS) this.words.clear();
-    this.words.set(word, out.slice(first));
   }
 
   private merge(text: string, out: IdBuffer): void {

@@ -8,6 +8,7 @@ import type { IdBuffer } from "./id_buffer.ts";
 import { HASH_START, hashBytes, hashEnd, type TextTable } from "./text_table.ts";
 import type { FragmentEncoder } from "./types.ts";
 import { firstOfDecomposition, generalCategory, isWhitespace, lowerCase } from "./unicode.ts";
+import { WordCache } from "./word_cache.ts";
 
 export interface WpmOptions {
   lowercase: boolean;
@@ -17,9 +18,6 @@ export interface WpmOptions {
 
 const encoder = new TextEncoder();
 
-const MAX_CACHED_RUN = 32; // UTF-16 units
-const MAX_CACHED_RUNS = 1 << 16;
-
 /** What an ASCII character does: 0 is part of a word, 1 ends one, 2 (punctuation and symbols) is a word. */
 const ASCII_ROLE: Uint8Array = Uint8Array.from(
   { length: 128 },
@@ -27,7 +25,7 @@ const ASCII_ROLE: Uint8Array = Uint8Array.from(
 );
 
 export class WpmEncoder implements FragmentEncoder {
-  private readonly runs = new Map<string, Int32Array>();
+  private readonly runs = new WordCache((run, out) => this.encodeRun(run, out));
 
   constructor(private readonly tokens: TextTable, private readonly options: WpmOptions) {}
 
@@ -38,24 +36,15 @@ export class WpmEncoder implements FragmentEncoder {
       const unit = text.charCodeAt(i);
       const role = unit < 128 ? ASCII_ROLE[unit] : 0;
       if (role === 0) continue;
-      if (i > start) this.encodeRun(text.substring(start, i), out);
-      if (role === 2) this.encodeRun(text[i], out);
+      if (i > start) this.runs.encode(text.substring(start, i), out);
+      if (role === 2) this.runs.encode(text[i], out);
       start = i + 1;
     }
-    if (start < text.length) this.encodeRun(text.substring(start), out);
+    if (start < text.length) this.runs.encode(text.substring(start), out);
   }
 
   private encodeRun(run: string, out: IdBuffer): void {
-    const known = this.runs.get(run);
-    if (known) {
-      out.pushAll(known);
-      return;
-    }
-    const first = out.length;
     for (const word of this.words(run)) this.encodeWord(word, out);
-    if (run.length > MAX_CACHED_RUN) return;
-    if (this.runs.size >= MAX_CACHED_RUNS) this.runs.clear();
-    this.runs.set(run, out.slice(first));
   }
 
   /** Words in the form tokens have them, without the leading U+2581. */
