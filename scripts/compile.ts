@@ -56,6 +56,7 @@ function compileWithStub(bundlePath: string): boolean {
     "--allow-all",
     "--no-check",
     "--self-extracting",
+    "--unstable-no-legacy-abort",
     ...include,
     "-o",
     `${dist}/bloomery`,

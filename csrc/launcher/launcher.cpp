@@ -180,7 +180,9 @@ int main(int argc, char **argv) {
   setenv("DENO_NO_UPDATE_CHECK", "1", 1);
   setenv("DENO_NO_PACKAGE_JSON", "1", 1);
 
-  static const char *const HEAD[] = {"bloomery", "run", "--allow-all", "--no-config", "--no-lock", "--cached-only", "--quiet"};
+  // --no-config leaves out deno.json's "unstable", so its feature is named here.
+  static const char *const HEAD[] = {"bloomery",  "run",           "--allow-all", "--no-config",
+                                     "--no-lock", "--cached-only", "--quiet",     "--unstable-no-legacy-abort"};
   constexpr size_t N_HEAD = sizeof HEAD / sizeof *HEAD;
   char **args = static_cast<char **>(calloc(N_HEAD + static_cast<size_t>(argc) + 2, sizeof(char *)));
   if (!args) fail("cannot allocate", "arguments");
