@@ -16,12 +16,24 @@ import {
   type JsonObject,
   jsonObject,
   malformed,
+  tokenText,
 } from "./files.ts";
 import { idsAround, preTokenizerByDefinition, preTokenizerByHash, PROBE_TEXT } from "./pre_tokenizer_of.ts";
 import { readSentencePiece, type SentencePieceModel } from "./sentencepiece.ts";
 import { SpecialKeys } from "./special_keys.ts";
 import { readTiktoken } from "./tiktoken.ts";
 import { TokenList } from "./token_list.ts";
+import {
+  bpeModel,
+  isByteLevel,
+  isSpacedBpe,
+  prependsSpace,
+  scoreByMerges,
+  specialTexts,
+  tokenCount,
+  unigramNormalizer,
+  vocabOf,
+} from "./tokenizer_json.ts";
 
 export type { CheckpointFiles } from "./files.ts";
 
@@ -364,7 +376,7 @@ class Reader {
     this.add("merges", ggufValue.strs(model.merges));
     const special = this.specialKeys();
     if (this.architecture.startsWith("KimiLinear")) {
-      const eos = [...named].find(([, text]) => text === specialText(config, "eos_token"));
+      const eos = [...named].find(([, text]) => text === tokenText(config?.eos_token));
       if (eos) special.overrideId("eos", eos[0]);
     }
     this.entries.push(...special.entries() as Entry[]);
@@ -388,109 +400,6 @@ const GEMMA4_VISIBLE: ReadonlySet<string> = new Set([
   "<tool_response|>",
   '<|"|>',
 ]);
-
-function specialText(config: JsonObject | undefined, key: string): string | undefined {
-  const entry = config?.[key];
-  if (typeof entry === "string") return entry;
-  return isObject(entry) && typeof entry.content === "string" ? entry.content : undefined;
-}
-
-/** Texts that the config names as special. */
-function specialTexts(config: JsonObject | undefined): string[] {
-  const roles = ["bos", "eos", "unk", "sep", "pad", "cls", "mask"].map((kind) => specialText(config, `${kind}_token`));
-  const more = config?.additional_special_tokens ?? config?.extra_special_tokens;
-  const extra = Array.isArray(more) ? more : isObject(more) ? Object.values(more) : [];
-  return [...roles, ...extra].filter((text): text is string => typeof text === "string");
-}
-
-function vocabOf(tokenizer: JsonObject): [string, number][] {
-  const vocab = isObject(tokenizer.model) ? tokenizer.model.vocab : undefined;
-  if (!isObject(vocab)) throw malformed("tokenizer.json", "model.vocab", vocab, "an object of texts and ids");
-  for (const text in vocab) {
-    if (!Number.isSafeInteger(vocab[text])) {
-      throw malformed("tokenizer.json", `model.vocab[${text}]`, vocab[text], "an id");
-    }
-  }
-  return Object.entries(vocab) as [string, number][];
-}
-
-function bpeModel(tokenizer: JsonObject): { vocab: [string, number][]; merges: string[] } {
-  const list = isObject(tokenizer.model) ? tokenizer.model.merges : undefined;
-  if (!Array.isArray(list)) throw malformed("tokenizer.json", "model.merges", list, "an array");
-  const merges = list.map((merge, i) => {
-    if (typeof merge === "string") return merge;
-    if (Array.isArray(merge) && merge.length === 2 && merge.every((part) => typeof part === "string")) {
-      // a space inside a part would read as the gap between the two
-      return merge.map((part: string) => part.replaceAll(" ", "\u0120")).join(" ");
-    }
-    throw malformed("tokenizer.json", `model.merges[${i}]`, merge, "a string or a pair of strings");
-  });
-  return { vocab: vocabOf(tokenizer), merges };
-}
-
-function tokenCount(vocab: readonly [string, number][], added: readonly { id: number }[]): number {
-  let n = 0;
-  for (const [, id] of vocab) if (id >= n) n = id + 1;
-  for (const { id } of added) if (id >= n) n = id + 1;
-  return n;
-}
-
-/** Whether text goes through the byte map. */
-function isByteLevel(tokenizer: JsonObject | undefined): boolean {
-  const has = (entry: unknown): boolean =>
-    isObject(entry) &&
-    (entry.type === "ByteLevel" ||
-      [entry.pretokenizers, entry.decoders].some((list) => Array.isArray(list) && list.some(has)));
-  return has(tokenizer?.pre_tokenizer) || has(tokenizer?.decoder);
-}
-
-function isSpacedBpe(tokenizer: JsonObject): boolean {
-  return isObject(tokenizer.model) && tokenizer.model.byte_fallback === true && !isByteLevel(tokenizer);
-}
-
-/** Gives each token the score by which SentencePiece's order of merging is that of the list: the earlier, the higher. */
-function scoreByMerges(list: TokenList, merges: readonly string[]): void {
-  const ids = new Map(list.texts.map((text, id) => [text, id]));
-  const seen = new Set<number>();
-  merges.forEach((merge, rank) => {
-    const id = ids.get(merge.replace(" ", ""));
-    if (id === undefined || seen.has(id)) return;
-    seen.add(id);
-    list.scores[id] = -rank;
-  });
-}
-
-/** Whether a text gets a space of its own at the start. */
-function prependsSpace(tokenizer: JsonObject): boolean {
-  const has = (entry: unknown): boolean =>
-    isObject(entry) &&
-    (entry.type === "Prepend" ||
-      (entry.type === "Metaspace" && entry.prepend_scheme !== "never" && entry.add_prefix_space !== false) ||
-      [entry.normalizers, entry.pretokenizers].some((list) => Array.isArray(list) && list.some(has)));
-  return has(tokenizer.normalizer) || has(tokenizer.pre_tokenizer);
-}
-
-/** The SentencePiece settings that a unigram `tokenizer.json` spreads over its normalizer and pre-tokenizer. */
-function unigramNormalizer(tokenizer: JsonObject): { addPrefix: boolean; removeExtra: boolean; charsmap?: Uint8Array } {
-  const found = { addPrefix: false, removeExtra: false } as ReturnType<typeof unigramNormalizer>;
-  const visit = (entry: unknown): void => {
-    if (!isObject(entry)) return;
-    for (const list of [entry.normalizers, entry.pretokenizers]) if (Array.isArray(list)) list.forEach(visit);
-    if (entry.type === "Precompiled" && typeof entry.precompiled_charsmap === "string") {
-      found.charsmap = Uint8Array.from(atob(entry.precompiled_charsmap), (c) => c.charCodeAt(0));
-    }
-    if (entry.type === "Replace" && isObject(entry.pattern) && entry.pattern.Regex === " {2,}") {
-      found.removeExtra = true;
-    }
-    if (entry.type === "WhitespaceSplit") found.removeExtra = true;
-    if (entry.type === "Metaspace") {
-      found.addPrefix = entry.add_prefix_space !== false && entry.prepend_scheme !== "never";
-    }
-  };
-  visit(tokenizer.normalizer);
-  visit(tokenizer.pre_tokenizer);
-  return found;
-}
 
 function unknownPre(what: string): TextError {
   return new TextError(
