@@ -3,8 +3,21 @@
 
 #include <algorithm>
 #include <cstring>
+#include <sys/mman.h>
+#include <unistd.h>
 
 namespace bl {
+namespace {
+
+// Takes the whole pages of a mapped range out of this process: their bytes are packed now. They stay in the page cache.
+void release(const uint8_t *data, uint64_t n) {
+  const uint64_t page = uint64_t(sysconf(_SC_PAGESIZE));
+  const uint64_t begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
+  const uint64_t end = (reinterpret_cast<uintptr_t>(data) + n) / page * page;
+  if (begin < end) madvise(reinterpret_cast<void *>(begin), end - begin, MADV_DONTNEED);
+}
+
+}  // namespace
 
 CpuTensor::CpuTensor(ThreadPool &pool, const TensorSource &s) {
   const TypeInfo &t = *type_info(s.type);
@@ -30,7 +43,10 @@ CpuTensor::CpuTensor(ThreadPool &pool, const TensorSource &s) {
   }
   // Rows are read where they lie: quantized and float rows need no alignment. Vectors are small and read as floats.
   const bool need_rows = want == Layout::rows || (s.uses & BL_USE_ROWS) != 0;
-  if (!need_rows) return;
+  if (!need_rows) {
+    if (s.file != nullptr) release(s.data, s.n_bytes);
+    return;
+  }
   const bool aligned = reinterpret_cast<uintptr_t>(s.data) % 32 == 0;
   if (s.file != nullptr && (s.uses & BL_USE_VECTOR) == 0 && (aligned || t.block > 1)) {
     file_ = s.file;
