@@ -32,13 +32,44 @@ export { Metadata } from "./core/gguf/metadata.ts";
 export { GGML_TYPES, type GgmlType, ggmlType, ggmlTypeById, ggmlTypeByName } from "./core/gguf/types.ts";
 export { type Checkpoint, openCheckpoint } from "./core/safetensors/read.ts";
 export { type Tokenizer, tokenizerFromGguf } from "./core/tokenizer/mod.ts";
-export { type ChatMessage, ChatTemplate } from "./core/chat/template.ts";
+export { ChatFormat, type ChatMessage, ChatTemplate } from "./core/chat/mod.ts";
 export { defaultSampling, Sampler, type SamplingParams } from "./core/sampling/mod.ts";
 export { Engine, type EngineOptions, type Sequence, type StepOutput, type StepRequest } from "./core/engine/mod.ts";
 export { describePlan, type Plan } from "./core/plan/plan.ts";
 export { type ChatOptions, type GenerateOptions, LanguageModel, type Piece } from "./core/language_model.ts";
 export { openBackend, type OpenedBackend, type OpenedModel, openModel } from "./ffi/mod.ts";
 export { prepare } from "./quantize/prepare/mod.ts";
+export { quantize, type QuantizeOptions, type QuantizeResult } from "./quantize/quantize.ts";
+export { type RunningServer, servedModel, type ServerOptions, startServer } from "./serve/mod.ts";
 export { cutWindows, type Window } from "./eval/windows.ts";
 export { type ScoreLine, scoreWindows } from "./eval/score.ts";
 export { compareModels, type Report, summarize } from "./eval/compare.ts";
+
+import { openBackend } from "./ffi/mod.ts";
+import { dequantizeRows as decodeRows, quantizeRows as encodeRows, type QuantizeRowsOptions } from "./quantize/rows.ts";
+
+// The two functions below are the only code here: they bind rows of numbers to the host's backend, opened at first use.
+let host: ReturnType<typeof openBackend> | undefined;
+
+/**
+ * Encodes rows of numbers as blocks of a tensor type, bit for bit as llama-quantize does.
+ * @param rows `[n_rows, nPerRow]`, finite
+ * @throws {UsageError} `usage.tensor_type`, `usage.row_length` · {@link NativeError} `native.unsupported`, `native.data`
+ */
+export function quantizeRows(
+  type: string,
+  rows: Float32Array,
+  nPerRow: number,
+  options: QuantizeRowsOptions = {},
+): Promise<Uint8Array> {
+  return encodeRows((host ??= openBackend("cpu")).backend, type, rows, nPerRow, options);
+}
+
+/**
+ * Decodes blocks of a tensor type.
+ * @param data `[n_rows]` encoded rows
+ * @returns `[n_rows, nPerRow]`
+ */
+export function dequantizeRows(type: string, data: Uint8Array, nPerRow: number): Promise<Float32Array> {
+  return decodeRows((host ??= openBackend("cpu")).backend, type, data, nPerRow);
+}

@@ -24,12 +24,6 @@ async function stream(pieces: AsyncIterable<Piece>, io: Io): Promise<string> {
   return text;
 }
 
-/** An answer as it goes back into the conversation: without its reasoning. */
-function answerOf(text: string): string {
-  const end = text.lastIndexOf("</think>");
-  return (end < 0 ? text : text.slice(end + "</think>".length)).trim();
-}
-
 async function chat(model: LanguageModel, io: Io, options: Parameters<LanguageModel["chat"]>[1]): Promise<void> {
   const messages: ChatMessage[] = [];
   while (!io.signal.aborted) {
@@ -38,7 +32,9 @@ async function chat(model: LanguageModel, io: Io, options: Parameters<LanguageMo
     if (line.trim() === "") continue;
     messages.push({ role: "user", content: line });
     const text = await stream(model.chat(messages, options), io);
-    messages.push({ role: "assistant", content: answerOf(text) });
+    const { generationPrompt } = model.renderChat(messages, options);
+    const { content } = model.splitAnswer(text, generationPrompt);
+    messages.push({ role: "assistant", content: content.trim() });
   }
 }
 

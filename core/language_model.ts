@@ -3,7 +3,8 @@
  * The server schedules many at once and does not use this.
  * @module
  */
-import { type ChatMessage, ChatTemplate } from "./chat/template.ts";
+import { ChatFormat, type ChatPrompt } from "./chat/format.ts";
+import type { ChatMessage } from "./chat/messages.ts";
 import { Engine, type EngineOptions, type Sequence } from "./engine/mod.ts";
 import { TextError } from "./errors.ts";
 import { type GgufFile, openGguf } from "./gguf/read.ts";
@@ -40,8 +41,8 @@ export class LanguageModel implements Disposable {
     readonly file: GgufFile,
     readonly engine: Engine,
     readonly tokenizer: Tokenizer,
-    /** Undefined when the file has none. */
-    readonly template: ChatTemplate | undefined,
+    /** The model's way of chatting; undefined when the file has no template. */
+    readonly format: ChatFormat | undefined,
   ) {}
 
   /** Opens a file, plans and loads it on a backend's device. */
@@ -49,9 +50,9 @@ export class LanguageModel implements Disposable {
     const file = openGguf(path);
     try {
       const tokenizer = tokenizerFromGguf(file.metadata);
-      const template = readTemplate(file, tokenizer);
+      const format = readFormat(file, tokenizer);
       const engine = await Engine.load(file, backend, options);
-      return new LanguageModel(file, engine, tokenizer, template);
+      return new LanguageModel(file, engine, tokenizer, format);
     } catch (error) {
       file.close();
       throw error;
@@ -100,30 +101,47 @@ export class LanguageModel implements Disposable {
   }
 
   /**
-   * Answers a conversation; the pieces are the raw answer, reasoning and markup included.
+   * Answers a conversation; the pieces are the raw answer, reasoning and markup included (`splitAnswer` takes them apart).
    * @throws {TextError} `text.no_template` when the file has no chat template
    */
   chat(messages: ChatMessage[], options: ChatOptions = {}): AsyncGenerator<Piece, void> {
-    return this.generate(this.renderChat(messages, options), options);
+    return this.generate(this.encodeChat(this.renderChat(messages, options).prompt), options);
   }
 
-  /** The prompt's token ids for a conversation: bos once, wherever it comes from. */
-  renderChat(messages: ChatMessage[], options: Pick<ChatOptions, "tools" | "kwargs"> = {}): Int32Array {
-    if (!this.template) {
-      throw new TextError("text.no_template", `Cannot chat with ${this.file.name}: it has no tokenizer.chat_template`, {
-        at: { file: this.file.name },
-        hint: "use --raw, or give a template when preparing the file",
-      });
-    }
-    const text = this.template.render({
+  /** The prompt of a conversation as text. */
+  renderChat(messages: ChatMessage[], options: Pick<ChatOptions, "tools" | "kwargs"> = {}): ChatPrompt {
+    return this.#format().render({
       messages,
       addGenerationPrompt: true,
       ...(options.tools ? { tools: options.tools } : {}),
       ...(options.kwargs ? { kwargs: options.kwargs } : {}),
     });
+  }
+
+  /** Token ids of a rendered prompt: bos once, whether the template or the vocabulary asks for it. */
+  encodeChat(prompt: string): Int32Array {
     const { bos } = this.tokenizer;
-    const ids = this.tokenizer.encode(text, { addSpecial: true, parseSpecial: true });
+    const ids = this.tokenizer.encode(prompt, { addSpecial: true, parseSpecial: true });
     return bos !== null && ids[0] === bos && ids[1] === bos ? ids.subarray(1) : ids;
+  }
+
+  /** A raw answer's content and reasoning. */
+  splitAnswer(text: string, generationPrompt: string): { content: string; reasoning: string } {
+    const parser = this.#format().createParser({ reasoningFormat: "auto", generationPrompt });
+    let content = "", reasoning = "";
+    for (const delta of [...parser.push(text), ...parser.finish()]) {
+      content += delta.content ?? "";
+      reasoning += delta.reasoning_content ?? "";
+    }
+    return { content, reasoning };
+  }
+
+  #format(): ChatFormat {
+    if (this.format) return this.format;
+    throw new TextError("text.no_template", `Cannot chat with ${this.file.name}: it has no tokenizer.chat_template`, {
+      at: { file: this.file.name },
+      hint: "use --raw, or give a template when preparing the file",
+    });
   }
 
   /** The sampler chain's defaults with what the file recommends (`general.sampling.*`). */
@@ -145,12 +163,12 @@ export class LanguageModel implements Disposable {
   }
 }
 
-/** The file's chat template, parsed; undefined when it has none. */
-export function readTemplate(file: GgufFile, tokenizer: Tokenizer): ChatTemplate | undefined {
+/** The file's chat template as a format; undefined when it has none. */
+function readFormat(file: GgufFile, tokenizer: Tokenizer): ChatFormat | undefined {
   const source = file.metadata.str("tokenizer.chat_template", undefined);
   if (source === undefined) return undefined;
-  const textOf = (id: number | null) => id === null ? "" : new TextDecoder().decode(tokenizer.pieceBytes(id, true));
-  return new ChatTemplate(source, {
+  const textOf = (id: number | null) => id === null ? "" : tokenizer.decode([id], { special: true });
+  return new ChatFormat(source, {
     bosToken: textOf(tokenizer.bos),
     eosToken: textOf(tokenizer.eos),
     name: `the chat template of ${file.name}`,
