@@ -133,14 +133,11 @@ for (const [what, bytes, code, message] of CASES) {
   });
 }
 
-Deno.test("openGguf() refuses what asks for exabytes in no time and no memory", () => {
+Deno.test("openGguf() refuses what asks for exabytes without taking memory", () => {
   const hostile = CASES.map(([, bytes]) => bytes.source());
   for (const source of hostile) refusal(source); // warm
   const rss = Deno.memoryUsage().rss;
-  const start = performance.now();
   for (let round = 0; round < 20; round++) for (const source of hostile) refusal(source);
-  const each = (performance.now() - start) / (20 * hostile.length);
-  assert.ok(each < 5, `${each} ms each`);
   assert.ok(Deno.memoryUsage().rss - rss < 50e6);
 });
 

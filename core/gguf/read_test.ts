@@ -63,7 +63,7 @@ Deno.test("openGguf() takes a tensor without dimensions as one number", () => {
   assert.equal(file.tensors[0].bytes, 4);
 });
 
-Deno.test("openGguf() opens a large vocabulary and 100,000 tensors quickly and reads no tensor data", () => {
+Deno.test("openGguf() opens a large vocabulary and 100,000 tensors from their headers alone", () => {
   const strings = Array.from({ length: 250_000 }, (_, i) => `token ${i}`);
   const metadata = new Metadata("big", [
     ["general.architecture", ggufValue.str("llama")],
@@ -79,20 +79,13 @@ Deno.test("openGguf() opens a large vocabulary and 100,000 tensors quickly and r
   const dataBytes = 32 * tensors.length;
   const bytes = new Uint8Array(header.length + dataBytes);
   bytes.set(header);
-  const times: number[] = [];
-  for (let round = 0; round < 3; round++) {
-    const source = counted(bufferSource("big", bytes));
-    const start = performance.now();
-    const file = openGguf(source);
-    times.push(performance.now() - start);
-    assert.equal(file.metadata.strs("tokenizer.ggml.tokens").at(249_999), "token 249999");
-    assert.equal(file.tensors.length, 100_000);
-    // The vocabulary is walked and then taken, so twice the header at most, and one window past its end.
-    assert.ok(source.bytesRead < 2 * header.length + 2 ** 19, `${source.bytesRead} of ${header.length}`);
-    assert.ok(source.reads < 200);
-  }
-  // Wide, as machines that run tests are busy: it takes about 0.1 s on an idle one.
-  assert.ok(Math.min(...times) < 1000, `${times}`);
+  const source = counted(bufferSource("big", bytes));
+  const file = openGguf(source);
+  assert.equal(file.metadata.strs("tokenizer.ggml.tokens").at(249_999), "token 249999");
+  assert.equal(file.tensors.length, 100_000);
+  // The vocabulary is walked and then taken, so twice the header at most, and one window past its end.
+  assert.ok(source.bytesRead < 2 * header.length + 2 ** 19, `${source.bytesRead} of ${header.length}`);
+  assert.ok(source.reads < 200);
 });
 
 /** The files of a split set of `n`, one tensor each, by name. */

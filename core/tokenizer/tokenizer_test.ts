@@ -252,9 +252,7 @@ Deno.test({
       const name = file.replace(".gguf", "");
       await t.step(name, async () => {
         using gguf = openGguf(vocabDir + file);
-        const started = performance.now();
         const tokenizer = tokenizerFromGguf(gguf.metadata);
-        assert.ok(performance.now() - started < 1500, "opening takes a fraction of this on a quiet machine");
         for (const expected of (await readGzip(`${vocabDir}expected/${name}.json.gz`)).cases) {
           const options = { addSpecial: expected.add_special, parseSpecial: expected.parse_special };
           const ids = tokenizer.encode(expected.text, options);
