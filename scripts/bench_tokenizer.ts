@@ -84,7 +84,7 @@ for (const { name } of [...Deno.readDirSync(vocabDir)].sort((a, b) => a.name < b
   if (!name.endsWith(".gguf")) continue;
   const path = `${vocabDir}/${name}`;
   if (peer !== undefined) Deno.copyFileSync(path, `${work}/vocab.gguf`);
-  ours(path); // warms the compiler up
+  for (let i = 0; i < 3; i++) ours(path); // warms the compiler up
   const mine: Sample[] = [];
   const other: Sample[] = [];
   for (let round = 0; round < rounds; round++) {
