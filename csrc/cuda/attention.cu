@@ -1,7 +1,7 @@
 // attention.cu: attention on tensor cores over f16 and q8_0 caches.
 //   q [head_dim_k, n_head, n_tok] f32, used as the sum of two halves · k, v cache rows · y [head_dim_v, n_head, n_tok] f32
 // launch  rows of a tile are (token, head of the kv head's group); 16 rows per warp.
-//         split (decode): grid (chunks, tiles, kv heads x groups of 16 heads), one warp per chunk, then one block per (token, head)
+//         split (decode): grid (chunks, tiles, kv heads x groups of 16 heads), one block per chunk, then one block per (token, head)
 //         that merges the states; walk (prompts): grid (tiles, kv heads x groups), 4 warps of 16 rows share each chunk in shared
 //         memory and merge as they go.
 // needs   head dims <= 256 and multiples of 8 (q8_0: 32)
@@ -10,6 +10,7 @@
 #include <cuda_fp16.h>
 
 #include "attention_state.cuh"
+#include "encode.cuh"
 #include "matmul_many.cuh"
 
 namespace bl::cuda {
@@ -17,7 +18,7 @@ namespace bl::cuda {
 namespace {
 
 constexpr int KEY_TILES = CHUNK_KEYS / 8;
-constexpr int WALK_WARPS = 4;
+constexpr int WALK_WARPS = 4, SPLIT_WARPS = 4;
 
 // Shared memory of one chunk of keys or values: 64 rows of D halves in 16-byte units, unit u of row r at u ^ swizzle(r).
 template <int D>
@@ -27,15 +28,30 @@ struct Chunk {
   static __device__ uint32_t value_at(uint32_t row, uint32_t unit) { return row * ROW + ((unit ^ (row & 7)) * 16); }
 };
 
-// Copies (f16) or decodes (q8_0) the rows of a chunk; zeros past head_dim and where there is no page.
+// Where the rows of a chunk lie in the cache: nullptr past the last key and where there is no page. One pair of lists per buffer.
+struct ChunkRows {
+  const uint8_t *k[CHUNK_KEYS], *v[CHUNK_KEYS];
+};
+
+__device__ void find_rows(ChunkRows &rows, const AttentionArgs &p, const int32_t *pages, uint32_t first_key, uint32_t last_key, int thread,
+                          int n_thread) {
+  for (int i = thread; i < int(CHUNK_KEYS); i += n_thread) {
+    const uint32_t key = first_key + i;
+    rows.k[i] = key <= last_key ? cache_row(p.k, pages, p.page_size, key) : nullptr;
+    rows.v[i] = key <= last_key ? cache_row(p.v, pages, p.page_size, key) : nullptr;
+  }
+}
+
+// Copies (f16) or decodes (q8_0) the rows of a chunk; zeros past head_dim and where there is no row.
 template <int D, bool VALUES>
-__device__ void load_chunk(uint8_t *shared, const CacheStream &c, const int32_t *pages, const AttentionArgs &p, uint32_t first_key,
-                           uint32_t last_key, uint32_t kv_head, uint32_t head_dim, int thread, int n_thread) {
+__device__ void load_chunk(uint8_t *shared, const CacheStream &c, const uint8_t *const *rows, uint32_t kv_head, uint32_t head_dim, int thread,
+                           int n_thread) {
   const uint32_t shared_at = uint32_t(__cvta_generic_to_shared(shared));
+#pragma unroll 4
   for (int i = thread; i < int(CHUNK_KEYS * (D / 8)); i += n_thread) {
-    const uint32_t row = i / (D / 8), unit = i % (D / 8), key = first_key + row;
+    const uint32_t row = i / (D / 8), unit = i % (D / 8);
     const uint32_t at = VALUES ? Chunk<D>::value_at(row, unit) : Chunk<D>::key_at(row, unit);
-    const uint8_t *src = key <= last_key && unit * 8 < head_dim ? cache_row(c, pages, p.page_size, key) : nullptr;
+    const uint8_t *src = unit * 8 < head_dim ? rows[row] : nullptr;
     if (c.type == TYPE_F16) {
       copy_async16(shared_at + at, src == nullptr ? c.base : src + (kv_head * head_dim + unit * 8) * 2, src != nullptr);
     } else {
@@ -90,11 +106,11 @@ __device__ void load_queries(uint8_t *shared, const AttentionArgs &p, int lane, 
 
 // The state of 16 rows over one chunk. `position[r]` is that of row g + 8 r (-1: no row).
 //   largest, sum [2] by row half · begin() is called once they are known, take(group, o) with the values of 64 dimensions each:
-//   o[tile][i] is row g + 8 (i / 2), dimension group * 64 + tile * 8 + 2 t + i % 2
+//   o[tile][i] is row g + 8 (i / 2), dimension group * 64 + tile * 8 + 2 t + i % 2. Groups of dimensions are `first`, `first + step`, ...
 template <int D, class Begin, class Take>
 __device__ void chunk_state(const uint8_t *queries, const uint8_t *keys, const uint8_t *values, uint32_t first_key,
-                            const int32_t (&position)[2], uint32_t window, float scale, int lane, float (&largest)[2], float (&sum)[2],
-                            Begin begin, Take take) {
+                            const int32_t (&position)[2], uint32_t window, float scale, int lane, int first, int step, float (&largest)[2],
+                            float (&sum)[2], Begin begin, Take take) {
   const int g = lane / 4, t = lane % 4;
   float s[KEY_TILES][4] = {};
 #pragma unroll
@@ -153,6 +169,7 @@ __device__ void chunk_state(const uint8_t *queries, const uint8_t *keys, const u
   const uint32_t values_at = uint32_t(__cvta_generic_to_shared(values));
 #pragma unroll
   for (int group = 0; group < D / 64; group++) {
+    if (step > 1 && group % step != first) continue;
     float o[8][4] = {};
 #pragma unroll
     for (int k = 0; k < KEY_TILES / 2; k++) {
@@ -194,13 +211,13 @@ __device__ inline TileRows tile_rows(const AttentionArgs &p, const AttentionTile
 }
 
 template <int D>
-__global__ __launch_bounds__(WARP) void split_kernel(const __grid_constant__ AttentionArgs p) {
+__global__ __launch_bounds__(SPLIT_WARPS *WARP) void split_kernel(const __grid_constant__ AttentionArgs p) {
   extern __shared__ __align__(128) uint8_t shared[];
   uint8_t *keys = shared, *values = keys + Chunk<D>::BYTES, *queries = values + Chunk<D>::BYTES;
   release();
   depend();
   if (int(blockIdx.y) >= *p.n_tiles) return;
-  const int lane = threadIdx.x, g = lane / 4, t = lane % 4;
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, g = lane / 4, t = lane % 4;
   const AttentionTile tile = p.tiles[blockIdx.y];
   uint32_t kv_head;
   const TileRows rows = tile_rows(p, tile, blockIdx.z, kv_head);
@@ -211,46 +228,56 @@ __global__ __launch_bounds__(WARP) void split_kernel(const __grid_constant__ Att
   int32_t position[2];
   for (int r = 0; r < 2; r++) position[r] = rows(g + 8 * r, token[r], head[r]) ? p.positions[token[r]] : -1;
 
+  __shared__ ChunkRows chunk_rows;
   bool loaded = false;
   for (uint32_t chunk = first_seen / CHUNK_KEYS + blockIdx.x; int32_t(chunk * CHUNK_KEYS) <= last_position; chunk += gridDim.x) {
     const uint32_t first_key = chunk * CHUNK_KEYS;
-    load_chunk<D, false>(keys, p.k, pages, p, first_key, last_position, kv_head, p.head_dim_k, lane, WARP);
-    load_chunk<D, true>(values, p.v, pages, p, first_key, last_position, kv_head, p.head_dim_v, lane, WARP);
+    find_rows(chunk_rows, p, pages, first_key, last_position, threadIdx.x, SPLIT_WARPS * WARP);
+    __syncthreads();
+    load_chunk<D, false>(keys, p.k, chunk_rows.k, kv_head, p.head_dim_k, threadIdx.x, SPLIT_WARPS * WARP);
+    load_chunk<D, true>(values, p.v, chunk_rows.v, kv_head, p.head_dim_v, threadIdx.x, SPLIT_WARPS * WARP);
     copy_commit();
-    if (!loaded) load_queries<D>(queries, p, lane, rows);
+    if (!loaded && warp == 0) load_queries<D>(queries, p, lane, rows);
     loaded = true;
     copy_wait<0>();
-    __syncwarp();
-    float largest[2], sum[2];
-    chunk_state<D>(
-        queries, keys, values, first_key, position, p.window, p.scale * LOG2_E, lane, largest, sum,
-        [&] {
-          for (int r = 0; r < 2; r++)
-            if (t == 0 && position[r] >= 0)
-              reinterpret_cast<float2 *>(p.states)[(uint64_t(token[r]) * p.n_head + head[r]) * p.n_chunk + chunk] =
-                  make_float2(largest[r], sum[r]);
-        },
-        [&](int group, const float (&o)[8][4]) {
-          float *out = p.states + uint64_t(p.rows.max) * p.n_head * p.n_chunk * 2;
+    __syncthreads();
+    // Every warp scores all keys (that is short) and takes its share of the dimensions.
+    if (warp < D / 64) {
+      float largest[2], sum[2];
+      chunk_state<D>(
+          queries, keys, values, first_key, position, p.window, p.scale * LOG2_E, lane, warp, SPLIT_WARPS, largest, sum,
+          [&] {
+            for (int r = 0; r < 2; r++)
+              if (warp == 0 && t == 0 && position[r] >= 0)
+                reinterpret_cast<float2 *>(p.states)[(uint64_t(token[r]) * p.n_head + head[r]) * p.n_chunk + chunk] =
+                    make_float2(largest[r], sum[r]);
+          },
+          [&](int group, const float (&o)[8][4]) {
+            float *out = p.states + uint64_t(p.rows.max) * p.n_head * p.n_chunk * 2;
 #pragma unroll
-          for (int r = 0; r < 2; r++) {
-            if (position[r] < 0) continue;
-            float *row = out + ((uint64_t(token[r]) * p.n_head + head[r]) * p.n_chunk + chunk) * p.head_dim_v;
+            for (int r = 0; r < 2; r++) {
+              if (position[r] < 0) continue;
+              float *row = out + ((uint64_t(token[r]) * p.n_head + head[r]) * p.n_chunk + chunk) * p.head_dim_v;
 #pragma unroll
-            for (int n = 0; n < 8; n++) {
-              const uint32_t d = group * 64 + n * 8 + 2 * t;
-              if (d < p.head_dim_v) *reinterpret_cast<float2 *>(row + d) = make_float2(o[n][2 * r], o[n][2 * r + 1]);
+              for (int n = 0; n < 8; n++) {
+                const uint32_t d = group * 64 + n * 8 + 2 * t;
+                if (d < p.head_dim_v) *reinterpret_cast<float2 *>(row + d) = make_float2(o[n][2 * r], o[n][2 * r + 1]);
+              }
             }
-          }
-        });
-    __syncwarp();
+          });
+    }
+    __syncthreads();
   }
 }
 
+// A block has one head, or (ENCODE) the heads of one superblock of the row.
+template <bool ENCODE>
 __global__ __launch_bounds__(256) void combine_kernel(const __grid_constant__ AttentionArgs p) {
+  __shared__ float row[SB];
   release();
   depend();
-  const uint32_t token = blockIdx.y, head = blockIdx.x, d = threadIdx.x;
+  const uint32_t token = blockIdx.y, head = ENCODE ? (blockIdx.x * SB + threadIdx.x) / p.head_dim_v : blockIdx.x;
+  const uint32_t d = ENCODE ? threadIdx.x % p.head_dim_v : threadIdx.x;
   if (token >= row_count(p.rows)) return;
   const int32_t position = p.positions[token];
   const uint32_t first = p.window == 0 ? 0 : max(0, position - int32_t(p.window) + 1) / CHUNK_KEYS;
@@ -268,7 +295,19 @@ __global__ __launch_bounds__(256) void combine_kernel(const __grid_constant__ At
     sum = merge(sum, keep, s.y, take);
     value = merge(value, keep, v, take);
   }
-  if (d < p.head_dim_v) p.y[(uint64_t(token) * p.n_head + head) * p.head_dim_v + d] = attention_result(value, sum);
+  value = attention_result(value, sum);
+  if (p.y != nullptr && d < p.head_dim_v) p.y[(uint64_t(token) * p.n_head + head) * p.head_dim_v + d] = value;
+  if constexpr (ENCODE) {
+    row[threadIdx.x] = value;
+    __syncthreads();
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    if (warp > 1) return;
+    float v[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] = row[lane * 8 + i];
+    if (warp == 0 && p.f16.values != nullptr) encode_f16(p.f16, token, blockIdx.x, v, lane);
+    if (warp == 1 && p.bf16.values != nullptr) encode_bf16(p.bf16, token, blockIdx.x, v, lane);
+  }
 }
 
 template <int D>
@@ -292,30 +331,36 @@ __global__ __launch_bounds__(WALK_WARPS *WARP, D <= 128 ? 2 : 1) void walk_kerne
   const int32_t warp_last = __reduce_max_sync(~0u, max(position[0], position[1]));
   load_queries<D>(queries, p, lane, [&](uint32_t i, uint32_t &a, uint32_t &b) { return rows(warp * 16 + i, a, b); });
 
+  __shared__ ChunkRows chunk_rows[2];
   const uint32_t first_chunk = first_seen / CHUNK_KEYS, last_chunk = last_position / CHUNK_KEYS;
+  auto find = [&](uint32_t chunk) {
+    find_rows(chunk_rows[chunk & 1], p, pages, chunk * CHUNK_KEYS, last_position, threadIdx.x, WALK_WARPS * WARP);
+  };
   auto issue = [&](uint32_t chunk) {
     if (chunk <= last_chunk) {
       uint8_t *buffer = shared + (chunk & 1) * 2 * Chunk<D>::BYTES;
-      const uint32_t first_key = chunk * CHUNK_KEYS;
-      load_chunk<D, false>(buffer, p.k, pages, p, first_key, last_position, kv_head, p.head_dim_k, threadIdx.x, WALK_WARPS * WARP);
-      load_chunk<D, true>(buffer + Chunk<D>::BYTES, p.v, pages, p, first_key, last_position, kv_head, p.head_dim_v, threadIdx.x,
-                          WALK_WARPS * WARP);
+      load_chunk<D, false>(buffer, p.k, chunk_rows[chunk & 1].k, kv_head, p.head_dim_k, threadIdx.x, WALK_WARPS * WARP);
+      load_chunk<D, true>(buffer + Chunk<D>::BYTES, p.v, chunk_rows[chunk & 1].v, kv_head, p.head_dim_v, threadIdx.x, WALK_WARPS * WARP);
     }
     copy_commit();
   };
   float merged_largest[2] = {-INFINITY, -INFINITY}, merged_sum[2] = {0, 0}, keep[2], take[2];
   float merged[D / 8][4] = {};
+  find(first_chunk);
+  __syncthreads();
   issue(first_chunk);
+  find(first_chunk + 1);
   for (uint32_t chunk = first_chunk; chunk <= last_chunk; chunk++) {
     __syncthreads();  // everyone is done with the buffer that is filled next
     issue(chunk + 1);
+    find(chunk + 2);
     copy_wait<1>();
     __syncthreads();
     if (int32_t(chunk * CHUNK_KEYS) > warp_last) continue;
     const uint8_t *buffer = shared + (chunk & 1) * 2 * Chunk<D>::BYTES;
     float largest[2], sum[2];
     chunk_state<D>(
-        queries, buffer, buffer + Chunk<D>::BYTES, chunk * CHUNK_KEYS, position, p.window, p.scale * LOG2_E, lane, largest, sum,
+        queries, buffer, buffer + Chunk<D>::BYTES, chunk * CHUNK_KEYS, position, p.window, p.scale * LOG2_E, lane, 0, 1, largest, sum,
         [&] {
 #pragma unroll
           for (int r = 0; r < 2; r++) {
@@ -350,8 +395,11 @@ void launch_attention(const AttentionArgs &args, AttentionKind kind, Stream &s) 
     const size_t shared = 2 * Chunk<D>::BYTES + query_bytes<D>();
     allow_shared(split_kernel<D>, shared);
     const uint32_t chunks = args.n_chunk < 256 ? args.n_chunk : 256;
-    launch("attention split", split_kernel<D>, dim3(chunks, args.max_tiles, blocks), WARP, shared, s, args);
-    launch("attention combine", combine_kernel, dim3(args.n_head, args.rows.max), round_up(args.head_dim_v, 32u), 0, s, args);
+    launch("attention split", split_kernel<D>, dim3(chunks, args.max_tiles, blocks), SPLIT_WARPS * WARP, shared, s, args);
+    if (args.f16.values != nullptr || args.bf16.values != nullptr)
+      launch("attention combine", combine_kernel<true>, dim3(args.n_head * args.head_dim_v / SB, args.rows.max), SB, 0, s, args);
+    else
+      launch("attention combine", combine_kernel<false>, dim3(args.n_head, args.rows.max), round_up(args.head_dim_v, 32u), 0, s, args);
   } else {
     const size_t shared = 4 * Chunk<D>::BYTES + WALK_WARPS * query_bytes<D>();
     allow_shared(walk_kernel<D>, shared);
@@ -381,6 +429,8 @@ uint32_t attention_tile_tokens(AttentionKind kind, uint32_t n_head, uint32_t n_h
   const uint32_t group = n_head / n_head_kv, heads = ceil_div(group, ceil_div(group, 16u));
   return (kind == AttentionKind::walk ? WALK_WARPS * 16 : 16) / heads;
 }
+
+bool attention_encodes(uint32_t n_head, uint32_t head_dim_v) { return SB % head_dim_v == 0 && n_head * head_dim_v % SB == 0; }
 
 void attention(const AttentionArgs &args, AttentionKind kind, Stream &s) {
   if (kind == AttentionKind::exact) return attention_exact(args, s);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "cache.h"
+#include "packed.h"
 
 namespace bl::cuda {
 
@@ -18,7 +19,8 @@ struct AttentionTile {
 
 struct AttentionArgs {
   const float *q;  // [head_dim_k, n_head, n_tok]
-  float *y;        // [head_dim_v, n_head, n_tok], overwritten
+  float *y;        // [head_dim_v, n_head, n_tok], overwritten; with split, nullptr where only an encoding is wanted
+  Encoded f16, bf16;  // with split and attention_encodes(): encodings of y's rows [n_head * head_dim_v], or none
   CacheStream k, v;
   uint32_t n_head, n_head_kv, head_dim_k, head_dim_v;
   float scale;
@@ -46,6 +48,9 @@ AttentionKind attention_kind(const CacheStream &k, const CacheStream &v, uint32_
 uint64_t attention_state_bytes(uint32_t n_tok, uint32_t n_head, uint32_t head_dim_v, uint32_t n_chunk);
 // Tokens of a tile of AttentionTile for split and walk.
 uint32_t attention_tile_tokens(AttentionKind kind, uint32_t n_head, uint32_t n_head_kv);
+
+// Whether the merge of a split can encode its rows: whole superblocks of whole heads.
+bool attention_encodes(uint32_t n_head, uint32_t head_dim_v);
 
 void attention(const AttentionArgs &args, AttentionKind kind, Stream &s);
 void attention_exact(const AttentionArgs &args, Stream &s);

@@ -106,12 +106,12 @@ bool Compiler::only_use(uint32_t id, uint32_t op) const {
   return r.size() == 1 && r[0] == op && !is_output_[root(id)];
 }
 
-bool Compiler::needs_values(uint32_t id) const {
+bool Compiler::needs_values(uint32_t id, uint64_t n) const {
   if (is_output_[root(id)]) return true;
   for (const uint32_t i : readers_[root(id)]) {
     const Op &op = p_.ops[i];
     if (op.code != BL_OP_MUL_MAT && op.code != BL_OP_MUL_MAT_ID) return true;
-    if (tensor(op.src[1]).ne[0] != tensor(id).ne[0]) return true;  // encoded later, from the values
+    if (tensor(op.src[1]).ne[0] != n) return true;  // encoded later, from the values
   }
   return false;
 }
@@ -119,7 +119,7 @@ bool Compiler::needs_values(uint32_t id) const {
 // --- encodings ------------------------------------------------------------------------------------------------------------------------
 
 Compiler::Encoding &Compiler::make_encoding(const EncodingKey &key, uint32_t id) {
-  const uint64_t rows = rows_of(id, key.n).max, k = round_up(key.n, uint64_t(STEP)), n_sb = ceil_div(key.n, uint64_t(SB));
+  const uint64_t rows = rows_of(id, key.n).max, k = round_up(key.n, uint64_t(SB)), n_sb = ceil_div(key.n, uint64_t(SB));
   const uint64_t values = round_up(rows * k * 2 * (key.bf16 ? 3 : 1), uint64_t(256));
   const uint64_t sums = key.bf16 ? 0 : round_up(rows * n_sb * 32, uint64_t(256)), scales = key.bf16 ? 0 : rows * n_sb * 4;
   const uint64_t bytes = values + sums + scales;
@@ -267,7 +267,7 @@ void Compiler::emit_rows(uint32_t i) {
     }
   }
   for (uint32_t j = i; j <= last; j++) done_[j] = true;
-  if (needs_values(result)) args.y = at<float>(result);
+  if (needs_values(result, n)) args.y = at<float>(result);
   add_encodings(result, args);
   if (args.y == nullptr && args.sum == nullptr && args.f16.values == nullptr && args.bf16.values == nullptr) return;  // nobody reads it
   push([=](Stream &s) { row_op(args, s); });
@@ -446,6 +446,14 @@ void Compiler::emit_attention(uint32_t i) {
   if (kind == AttentionKind::split) {
     if (states_bytes_ < state_bytes) states_ = allocate(state_bytes, "attention states"), states_bytes_ = state_bytes;
     args.states = reinterpret_cast<float *>(states_);
+    const uint64_t n = uint64_t(args.n_head) * args.head_dim_v;
+    if (attention_encodes(args.n_head, args.head_dim_v)) {
+      for (const bool bf16 : {false, true}) {
+        const EncodingKey key{root(op.dst[0]), n, bf16};
+        if (wanted_.count(key) != 0) (bf16 ? args.bf16 : args.f16) = make_encoding(key, op.dst[0]).encoded;
+      }
+      if (!needs_values(op.dst[0], n)) args.y = nullptr;
+    }
   }
   push([=](Stream &s) { attention(args, kind, s); });
 }

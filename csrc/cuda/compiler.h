@@ -58,7 +58,7 @@ class Compiler {
     return p_.root(id).first < 0 || done_[size_t(p_.root(id).first)];
   }
   bool only_use(uint32_t id, uint32_t op) const;     // no other op reads it and no output is it
-  bool needs_values(uint32_t id) const;              // someone reads its f32 values
+  bool needs_values(uint32_t id, uint64_t n) const;  // someone reads its f32 values, not only its encoded rows of n
   void add_encodings(uint32_t id, RowsArgs &args);   // those that products will read, made by this kernel
   Encoded encoded(uint32_t id, uint64_t n, bool bf16);  // for a product; encodes now if nobody has
   Encoding &make_encoding(const EncodingKey &key, uint32_t id);

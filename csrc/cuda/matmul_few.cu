@@ -1,7 +1,7 @@
 // matmul_few.cu: y = W x for up to 8 rows (decode), W packed (packed.h), and for routed pairs one by one.
 //   W [n_out, n_in] packed · x encoded rows [n, n_in] · y [n, n_out] f32, overwritten
-// launch  grid (blocks over tiles of 16 features of all parts, pairs), block 256: 8 warps take (tile, superblock) items in turn, two
-//         in flight each; a tile's superblock values meet in shared memory and are added in order of k
+// launch  grid (blocks over tiles of 16 features of all parts, pairs), block 256: 8 warps take (tile, superblock) items in turn, the
+//         next one's codes loading as this one's are used; a tile's superblock values meet in shared memory and are added in order of k
 // needs   rows <= 8 (dense); n_in a multiple of 32 for quantized types; runs in the caller's stream, no allocation (capturable)
 // bits    per row: as packed.h says; n_in alone decides, not the launch, the mapping to warps or the other rows
 // floor   bytes of W over memory bandwidth: 4096 x 4096 Q4_K 9.7 MB: 2.3 us at 4.3 TB/s
@@ -16,145 +16,112 @@ constexpr int BLOCK = N_WARP * WARP;
 
 struct FewPlan {
   uint32_t tiles_per_block;      // tiles of a block, a multiple of `group` but for the last
-  uint32_t group;                // tiles whose items are dealt to the warps together
+  uint32_t group;                // tiles whose superblocks are dealt to the warps together
   uint32_t first[MAX_PARTS + 1]; // first block of each part
 };
-
-// A warp's operands of one item.
-template <class F>
-struct Item {
-  typename F::Scales scales;
-  typename F::Codes codes[SB_STEPS];
-};
-
-template <class F>
-__device__ inline void load_item(Item<F> &item, const uint8_t *sb, int lane) {
-  F::load(item.scales, sb, lane);
-#pragma unroll
-  for (int i = 0; i < int(SB_STEPS); i++) F::load(item.codes[i], sb, i, lane);
-}
 
 template <class F, int NC>
 __device__ void few_tiles(const MatmulPart &part, const uint8_t *w, uint32_t tile0, uint32_t tile1, const FewPlan &plan,
                           const MatmulArgs &p, uint32_t x_row, uint32_t y_row, uint32_t n, float *values) {
+  constexpr uint32_t SB_BYTES = packed_sb_bytes(F::TYPE);
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, g = lane / 4, t = lane % 4;
-  const uint32_t n_sb = p.x.n_sb, n_step = p.x.k_stride / STEP;
-  const uint32_t per_group = plan.group * n_sb;
-  const uint32_t rounds = ceil_div(per_group, uint32_t(N_WARP));  // items of a warp in a group
-  const uint32_t n_group = ceil_div(tile1 - tile0, plan.group);
-  const uint32_t n_round = n_group * rounds;
+  const uint32_t n_sb = p.x.n_sb, per_group = plan.group * n_sb, n_group = ceil_div(tile1 - tile0, plan.group);
+  const uint32_t first_tile = warp / n_sb, first_sb = warp % n_sb;
 
-  // Item `i` of this warp: its weights, or nullptr when it has none in this round.
-  auto locate = [&](uint32_t i, uint32_t &slot, uint32_t &sb) -> const uint8_t * {
-    if (i >= n_round) return nullptr;
-    const uint32_t group = i / rounds;
-    slot = i % rounds * N_WARP + warp;
-    if (slot >= per_group) return nullptr;
-    const uint32_t tile = tile0 + group * plan.group + slot / n_sb;
-    sb = slot % n_sb;
-    if (tile >= tile1) return nullptr;
-    return w + (uint64_t(tile) * n_sb + sb) * packed_sb_bytes(F::TYPE);
+  // Columns past the last row repeat it: their results are not stored.
+  const uint32_t column = NC == 1 ? 0 : min(uint32_t(g), n - 1);
+  const uint16_t *x = p.x.values + uint64_t(x_row + column) * p.x.k_stride + t * 8;
+  const uint32_t *sums = reinterpret_cast<const uint32_t *>(p.x.sums + uint64_t(x_row + column) * n_sb * 16) + t;
+  const float *scale[2];
+#pragma unroll
+  for (int i = 0; i < 2; i++) scale[i] = p.x.scale + uint64_t(x_row + (NC == 1 ? 0 : min(uint32_t(2 * t + i), n - 1))) * n_sb;
+
+  // This warp's items in turn: superblock `sb` of tile `ti` of a group, `slot` in the group's values.
+  uint32_t group = 0, slot = warp, ti = first_tile, sb = first_sb;
+  auto weights_at = [&]() -> const uint8_t * {
+    const uint32_t tile = tile0 + group * plan.group + ti;
+    return group < n_group && slot < per_group && tile < tile1 ? w + (uint64_t(tile) * n_sb + sb) * SB_BYTES : nullptr;
+  };
+  auto advance = [&] {
+    slot += N_WARP, sb += N_WARP;
+    while (sb >= n_sb) sb -= n_sb, ti++;
+    if (slot >= per_group) group++, slot = warp, ti = first_tile, sb = first_sb;
   };
 
-  auto compute = [&](const Item<F> &item, uint32_t sb, float *out) {
-    float c[4] = {0, 0, 0, 0};
-    const bool live = g < n;
-    const uint16_t *x = p.x.values + uint64_t(x_row + (live ? g : 0)) * p.x.k_stride + sb * SB + t * 8;
+  typename F::Scales scales;
+  typename F::Codes codes[SB_STEPS];
+  const uint8_t *at = weights_at();
+  if (at != nullptr) {
+    F::load(scales, at, lane);
 #pragma unroll
-    for (int b = 0; b < int(SB / 32); b++) {
-      if (sb * SB_STEPS + b / 2 >= n_step) break;
-      uint4 xb[F::NB];
-#pragma unroll
-      for (int j = 0; j < int(F::NB); j++)
-        xb[j] = live ? *reinterpret_cast<const uint4 *>(x + j * p.x.plane + b * 32) : make_uint4(0, 0, 0, 0);
-      uint32_t a[F::NA][8];
-      F::fragment(b, item.codes[b / 2], item.scales, a);
-      if constexpr (F::PER_BLOCK) {
-        float block[4] = {0, 0, 0, 0};
-        accumulate<F>(block, a, xb);
-#pragma unroll
-        for (int i = 0; i < 4; i++) c[i] = __fmaf_rn(F::block_scale(item.scales, b, i / 2), block[i], c[i]);
-      } else {
-        accumulate<F>(c, a, xb);
-      }
-    }
-    float m[4] = {0, 0, 0, 0};
-    float x_scale[2] = {1, 1};
-    if constexpr (F::NB == 1) {
-      if constexpr (F::MINS) {
-        uint32_t a[4];
-        F::min_fragment(item.scales, a);
-        const uint32_t *sums = reinterpret_cast<const uint32_t *>(p.x.sums + (uint64_t(x_row + (live ? g : 0)) * n_sb + sb) * 16);
-        mma_f16(m, a, live ? sums[t] : 0u, live ? sums[4 + t] : 0u);
-      }
-#pragma unroll
-      for (int i = 0; i < 2; i++)
-        x_scale[i] = 2 * t + i < n ? p.x.scale[uint64_t(x_row + 2 * t + i) * n_sb + sb] : 1.0f;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const uint32_t col = 2 * t + i % 2;
-      if (col < n && col < NC)
-        out[(i / 2 * 8 + g) * NC + col] = superblock_value<F>(item.scales, i, c[i], m[i], x_scale[i % 2]);
-    }
-  };
+    for (int i = 0; i < int(SB_STEPS); i++) F::load(codes[i], at, i, lane);
+  }
+  depend();  // weights are no result of this step; the rows are
 
-  // The last round of a group: its values are complete, threads add them up and store.
-  auto finish = [&](uint32_t i) {
-    if (i % rounds != rounds - 1) return;
-    const uint32_t group = i / rounds;
-    const float *in = values + (group & 1) * per_group * TILE_ROWS * NC;
-    __syncthreads();  // the other buffer's readers are done as well: they passed this barrier
-    for (uint32_t o = threadIdx.x; o < plan.group * TILE_ROWS * n; o += BLOCK) {
-      const uint32_t row = o % TILE_ROWS, col = o / TILE_ROWS % n, ti = o / (TILE_ROWS * n);
-      const uint32_t tile = tile0 + group * plan.group + ti, feature = tile * TILE_ROWS + row;
-      if (tile >= tile1 || feature >= part.n_out) continue;
-      const float *v = in + (uint64_t(ti) * n_sb * TILE_ROWS + row) * NC + col;
+  for (uint32_t done = 0; done < n_group; done++) {
+    float *out = values + (done & 1) * per_group * TILE_ROWS * NC;
+    while (group == done && slot < per_group) {
+      const bool live = at != nullptr;
+      const uint32_t this_slot = slot, this_sb = sb;
+      advance();
+      const uint8_t *next = weights_at();
+      if (!live) continue;  // only in the last group: nothing follows
+      const uint8_t *ahead = next != nullptr ? next : at;  // the last item loads itself again rather than branch
+      typename F::Scales next_scales;
+      F::load(next_scales, ahead, lane);
+      float c[4] = {0, 0, 0, 0};
+#pragma unroll
+      for (int b = 0; b < int(SB / 32); b++) {
+        uint4 xb[F::NB];
+#pragma unroll
+        for (int j = 0; j < int(F::NB); j++) xb[j] = *reinterpret_cast<const uint4 *>(x + j * p.x.plane + this_sb * SB + b * 32);
+        uint32_t a[F::NA][8];
+        F::fragment(b, codes[b / 2], scales, a);
+        if (b & 1) F::load(codes[b / 2], ahead, b / 2, lane);  // its registers are free: the next item's codes
+        if constexpr (F::PER_BLOCK) {
+          float block[4] = {0, 0, 0, 0};
+          accumulate<F>(block, a, xb);
+#pragma unroll
+          for (int i = 0; i < 4; i++) c[i] = __fmaf_rn(F::block_scale(scales, b, i / 2), block[i], c[i]);
+        } else {
+          accumulate<F>(c, a, xb);
+        }
+      }
+      float m[4] = {0, 0, 0, 0}, x_scale[2] = {1, 1};
+      if constexpr (F::NB == 1) {
+        if constexpr (F::MINS) {
+          uint32_t a[4];
+          F::min_fragment(scales, a);
+          mma_f16(m, a, sums[this_sb * 8], sums[this_sb * 8 + 4]);
+        }
+        x_scale[0] = scale[0][this_sb];
+        x_scale[1] = NC == 1 ? x_scale[0] : scale[1][this_sb];
+      }
+      float *v = out + this_slot * TILE_ROWS * NC;
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const float value = superblock_value<F>(scales, i, c[i], m[i], x_scale[i % 2]);
+        if (NC > 1 || (t == 0 && i % 2 == 0)) v[(i / 2 * 8 + g) * NC + (NC > 1 ? 2 * t + i % 2 : 0)] = value;
+      }
+      scales = next_scales;
+      at = next;
+    }
+    __syncthreads();  // the group's values are complete, and the other buffer's readers are done: they passed here
+    for (uint32_t o = threadIdx.x; o < plan.group * TILE_ROWS * NC; o += BLOCK) {
+      const uint32_t row = o % TILE_ROWS, col = o / TILE_ROWS % NC, tile_at = o / (TILE_ROWS * NC);
+      const uint32_t tile = tile0 + done * plan.group + tile_at, feature = tile * TILE_ROWS + row;
+      if (tile >= tile1 || feature >= part.n_out || col >= n) continue;
+      const float *v = out + (tile_at * n_sb * TILE_ROWS + row) * NC + col;
       float sum = 0.0f;
 #pragma unroll 8
-      for (uint32_t sb = 0; sb < n_sb; sb++) sum = __fadd_rn(sum, v[sb * TILE_ROWS * NC]);
+      for (uint32_t i = 0; i < n_sb; i++) sum = __fadd_rn(sum, v[i * TILE_ROWS * NC]);
       part.y[uint64_t(y_row + col) * part.n_out + feature] = sum;
-    }
-  };
-
-  auto slot_values = [&](uint32_t i, uint32_t slot) {
-    return values + ((i / rounds & 1) * per_group + slot) * TILE_ROWS * NC;
-  };
-
-  if constexpr (F::NB == 1) {
-    Item<F> item[2];
-    uint32_t slot[2], sb[2];
-    const uint8_t *at[2];
-    at[0] = locate(0, slot[0], sb[0]);
-    if (at[0]) load_item(item[0], at[0], lane);
-    depend();  // weights are no result of this step; the rows are
-    for (uint32_t i = 0; i < n_round; i += 2) {
-#pragma unroll
-      for (int j = 0; j < 2; j++) {
-        if (i + j >= n_round) break;
-        at[1 - j] = locate(i + j + 1, slot[1 - j], sb[1 - j]);
-        if (at[1 - j]) load_item(item[1 - j], at[1 - j], lane);
-        if (at[j]) compute(item[j], sb[j], slot_values(i + j, slot[j]));
-        finish(i + j);
-      }
-    }
-  } else {
-    depend();
-    for (uint32_t i = 0; i < n_round; i++) {
-      Item<F> item;
-      uint32_t slot, sb;
-      const uint8_t *at = locate(i, slot, sb);
-      if (at) {
-        load_item(item, at, lane);
-        compute(item, sb, slot_values(i, slot));
-      }
-      finish(i);
     }
   }
 }
 
 template <int NC, bool FLOATS>
-__global__ __launch_bounds__(BLOCK, FLOATS ? 1 : 2) void matmul_few_kernel(const __grid_constant__ MatmulArgs p,
+__global__ __launch_bounds__(BLOCK, FLOATS ? 1 : 3) void matmul_few_kernel(const __grid_constant__ MatmulArgs p,
                                                                            const __grid_constant__ FewPlan plan) {
   extern __shared__ float values[];  // [2][group * n_sb][16][NC]
   release();
@@ -209,14 +176,14 @@ void matmul_few(const MatmulArgs &args, uint32_t n_sm, Stream &s) {
   while (plan.group < 8 && plan.group * args.x.n_sb % N_WARP != 0) plan.group++;
   if (args.x.n_sb >= 2 * N_WARP) plan.group = 1;
 
-  // Tiles per block: least work for the busiest multiprocessor; among equals the fewest blocks that still give each of them two.
+  // Tiles per block: least work for the busiest multiprocessor; among equals the fewest blocks that still fill it.
   uint64_t best_cost = ~0ull;
   for (uint32_t tiles = plan.group; tiles <= 64 * plan.group; tiles += plan.group) {
     uint64_t blocks = 0;
     for (uint32_t i = 0; i < args.n_part; i++) blocks += ceil_div(ceil_div(args.part[i].n_out, TILE_ROWS), tiles);
     blocks *= pairs;
     const uint64_t cost = ceil_div(blocks, uint64_t(n_sm)) * tiles;
-    if (tiles > plan.group && blocks * 2 < uint64_t(n_sm) * 3) break;
+    if (tiles > plan.group && blocks * 2 < uint64_t(n_sm) * 5) break;
     if (cost <= best_cost) best_cost = cost, plan.tiles_per_block = tiles;
   }
   for (uint32_t i = 0; i < args.n_part; i++)

@@ -127,7 +127,6 @@ __global__ __launch_bounds__(WM *WN *WARP, 1) void matmul_many_kernel(const __gr
 #pragma unroll
     for (int s = 0; s < int(SB_STEPS); s++) {
       const uint32_t step = sb * SB_STEPS + s;
-      if (step >= n_step) break;
       copy_wait<C::STAGES - 2>();
       __syncthreads();
       issue(step + C::STAGES - 1);

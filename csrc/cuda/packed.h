@@ -35,7 +35,7 @@ struct Encoded {
   uint64_t plane = 0;          // elements from one bf16 plane to the next
   uint16_t *sums = nullptr;    // f16 [rows, n_sb, 16]: high halves of 8 sums, then low halves
   float *scale = nullptr;      // [rows, n_sb]
-  uint32_t k_stride = 0;       // k rounded up to STEP; the padding is zero
+  uint32_t k_stride = 0;       // k rounded up to SB; the padding is zero
   uint32_t n_sb = 0;
 };
 
@@ -88,6 +88,7 @@ __device__ inline uint32_t h2_mul(uint32_t a, uint32_t b) { return h2_bits(__hmu
 
 // 1024 + n for small n is the half 0x6400 | n, which makes integers halves without a conversion.
 constexpr uint32_t H2_1024 = 0x64006400u;
+constexpr uint32_t H2_64 = 0x54005400u;  // 64 + n for n << 4: the nibble above
 constexpr uint32_t H2_NEG_1024 = 0xE400E400u;
 constexpr uint32_t H2_NEG_1032 = 0xE408E408u;
 constexpr uint32_t H2_NEG_1056 = 0xE420E420u;
@@ -95,7 +96,14 @@ constexpr uint32_t H2_NEG_1152 = 0xE480E480u;
 constexpr uint32_t H2_NEG_64 = 0xD400D400u;
 constexpr uint32_t H2_NEG_72 = 0xD480D480u;
 constexpr uint32_t H2_NEG_96 = 0xD600D600u;
-constexpr uint32_t H2_1_16 = 0x2C002C00u;
+
+// (w & mask) | bits in one instruction (the compiler makes two of it when both are constants).
+__device__ inline uint32_t and_or(uint32_t w, uint32_t mask, uint32_t bits) {
+  uint32_t v;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(v) : "r"(w), "r"(mask), "r"(bits));
+  return v;
+}
+constexpr uint32_t LOW = 0x000F000Fu, HIGH = 0x00F000F0u;  // nibbles that make a pair of halves
 
 // Byte `i` of w, twice, as 1024 + byte.
 __device__ inline uint32_t byte_h2(uint32_t w, int i) { return __byte_perm(w, 0x64646464u, 0x4040u + uint32_t(i) * 0x0101u); }
@@ -137,11 +145,11 @@ struct FormatQ4K {
     for (int r = 0; r < 2; r++) {
       const uint32_t w = word(c.q, (b & 1) * 2 + r), w8 = w >> 8;
       const uint32_t sc = h2_add(byte_h2(word(s.sc, r * 2 + b / 4), b & 3), H2_NEG_1024);
-      const uint32_t off = h2_mul(sc, H2_NEG_1024), sc16 = h2_mul(sc, H2_1_16), off16 = h2_mul(sc, H2_NEG_64);
-      a[0][0 + r] = h2_fma((w & 0x000F000Fu) | H2_1024, sc, off);
-      a[0][2 + r] = h2_fma((w & 0x00F000F0u) | H2_1024, sc16, off16);
-      a[0][4 + r] = h2_fma((w8 & 0x000F000Fu) | H2_1024, sc, off);
-      a[0][6 + r] = h2_fma((w8 & 0x00F000F0u) | H2_1024, sc16, off16);
+      const uint32_t off = h2_mul(sc, H2_NEG_1024), off64 = h2_mul(sc, H2_NEG_64);
+      a[0][0 + r] = h2_fma(and_or(w, LOW, H2_1024), sc, off);
+      a[0][2 + r] = h2_fma(and_or(w, HIGH, H2_64), sc, off64);
+      a[0][4 + r] = h2_fma(and_or(w8, LOW, H2_1024), sc, off);
+      a[0][6 + r] = h2_fma(and_or(w8, HIGH, H2_64), sc, off64);
     }
   }
   static __device__ void min_fragment(const Scales &s, uint32_t (&a)[4]) {
@@ -172,11 +180,11 @@ struct FormatQ5K {
       const uint32_t w = word(c.q, (b & 1) * 2 + r), w8 = w >> 8;
       const int at = 8 * (b & 1) + 4 * r;
       const uint32_t sc = h2_add(byte_h2(word(s.sc, r * 2 + b / 4), b & 3), H2_NEG_1024);
-      const uint32_t off = h2_mul(sc, H2_NEG_1024), sc16 = h2_mul(sc, H2_1_16), off16 = h2_mul(sc, H2_NEG_64);
-      a[0][0 + r] = h2_fma((w & 0x000F000Fu) | (shift_left(high, 4 - at) & 0x00100010u) | H2_1024, sc, off);
-      a[0][2 + r] = h2_fma((w & 0x00F000F0u) | (shift_left(high, 7 - at) & 0x01000100u) | H2_1024, sc16, off16);
-      a[0][4 + r] = h2_fma((w8 & 0x000F000Fu) | (shift_left(high, 2 - at) & 0x00100010u) | H2_1024, sc, off);
-      a[0][6 + r] = h2_fma((w8 & 0x00F000F0u) | (shift_left(high, 5 - at) & 0x01000100u) | H2_1024, sc16, off16);
+      const uint32_t off = h2_mul(sc, H2_NEG_1024), off64 = h2_mul(sc, H2_NEG_64);
+      a[0][0 + r] = h2_fma(and_or(w, LOW, and_or(shift_left(high, 4 - at), 0x00100010u, H2_1024)), sc, off);
+      a[0][2 + r] = h2_fma(and_or(w, HIGH, and_or(shift_left(high, 7 - at), 0x01000100u, H2_64)), sc, off64);
+      a[0][4 + r] = h2_fma(and_or(w8, LOW, and_or(shift_left(high, 2 - at), 0x00100010u, H2_1024)), sc, off);
+      a[0][6 + r] = h2_fma(and_or(w8, HIGH, and_or(shift_left(high, 5 - at), 0x01000100u, H2_64)), sc, off64);
     }
   }
   static __device__ void min_fragment(const Scales &s, uint32_t (&a)[4]) {
@@ -209,10 +217,10 @@ struct FormatQ6K {
       const uint32_t w = word(c.q, (b & 1) * 2 + r), w8 = w >> 8;
       const int at = 8 * r;
       const uint32_t sc = h2_add(byte_h2(word(s.sc, r * 2 + b / 4), b & 3), H2_NEG_1152);
-      a[0][0 + r] = h2_mul(h2_add((w & 0x000F000Fu) | (shift_left(high, 4 - at) & 0x00300030u) | H2_1024, H2_NEG_1056), sc);
-      a[0][2 + r] = h2_mul(h2_fma((w & 0x00F000F0u) | (shift_left(high, 6 - at) & 0x03000300u) | H2_1024, H2_1_16, H2_NEG_96), sc);
-      a[0][4 + r] = h2_mul(h2_add((w8 & 0x000F000Fu) | (shift_left(high, 0 - at) & 0x00300030u) | H2_1024, H2_NEG_1056), sc);
-      a[0][6 + r] = h2_mul(h2_fma((w8 & 0x00F000F0u) | (shift_left(high, 2 - at) & 0x03000300u) | H2_1024, H2_1_16, H2_NEG_96), sc);
+      a[0][0 + r] = h2_mul(h2_add(and_or(w, LOW, and_or(shift_left(high, 4 - at), 0x00300030u, H2_1024)), H2_NEG_1056), sc);
+      a[0][2 + r] = h2_mul(h2_add(and_or(w, HIGH, and_or(shift_left(high, 6 - at), 0x03000300u, H2_64)), H2_NEG_96), sc);
+      a[0][4 + r] = h2_mul(h2_add(and_or(w8, LOW, and_or(shift_left(high, 0 - at), 0x00300030u, H2_1024)), H2_NEG_1056), sc);
+      a[0][6 + r] = h2_mul(h2_add(and_or(w8, HIGH, and_or(shift_left(high, 2 - at), 0x03000300u, H2_64)), H2_NEG_96), sc);
     }
   }
   static __device__ float d(const Scales &s, int r) { return r ? half_hi(s.d) : half_lo(s.d); }
@@ -258,10 +266,10 @@ struct FormatQ40 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       const uint32_t w = word(c.q, (b & 1) * 2 + r), w8 = w >> 8;
-      a[0][0 + r] = h2_add((w & 0x000F000Fu) | H2_1024, H2_NEG_1032);
-      a[0][2 + r] = h2_fma((w & 0x00F000F0u) | H2_1024, H2_1_16, H2_NEG_72);
-      a[0][4 + r] = h2_add((w8 & 0x000F000Fu) | H2_1024, H2_NEG_1032);
-      a[0][6 + r] = h2_fma((w8 & 0x00F000F0u) | H2_1024, H2_1_16, H2_NEG_72);
+      a[0][0 + r] = h2_add(and_or(w, LOW, H2_1024), H2_NEG_1032);
+      a[0][2 + r] = h2_add(and_or(w, HIGH, H2_64), H2_NEG_72);
+      a[0][4 + r] = h2_add(and_or(w8, LOW, H2_1024), H2_NEG_1032);
+      a[0][6 + r] = h2_add(and_or(w8, HIGH, H2_64), H2_NEG_72);
     }
   }
   static __device__ float block_scale(const Scales &s, int b, int r) { return half_at(s.d[r], b); }

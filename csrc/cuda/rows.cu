@@ -1,7 +1,8 @@
 // rows.cu: elementwise work and norms over rows, ending in f32 and in the encodings of packed.h.
 //   a, b, sum, y [rows, n] f32 · w [n]
-// launch  grid rows / R, block (32 W, R): W = min(16, superblocks of n) warps per row; R rows share a block when W is small. Lane l of
-//         a warp holds values 8 l .. of its superblock, so that loads are 16 bytes and encoding needs no exchange.
+// launch  norms: grid rows / R, block (32 W, R): W = min(16, superblocks of n) warps per row; R rows share a block when W is small;
+//         others: grid (rows, superblocks / 4), a superblock per warp. Lane l of a warp holds values 8 l .. of its superblock, so that
+//         loads are 16 bytes and encoding needs no exchange.
 // bits    norm: per lane in order of k, then an xor tree over the lanes, then the warps in order; n alone decides
 // floor   bytes of the operands over bandwidth; for one row a launch is all it costs
 #include "encode.cuh"
@@ -42,7 +43,8 @@ __global__ void rows_kernel(const __grid_constant__ RowsArgs p) {
   release();
   depend();
   const int lane = threadIdx.x % WARP;
-  const uint32_t warp = threadIdx.x / WARP, n_warp = blockDim.x / WARP;
+  const uint32_t n_warp = blockDim.x / WARP * gridDim.y;  // of the row, over all blocks (norms have one)
+  const uint32_t warp = blockIdx.y * (blockDim.x / WARP) + threadIdx.x / WARP;
   const uint32_t row = blockIdx.x * blockDim.y + threadIdx.y;
   const bool live = row < row_count(p.rows);
   constexpr bool NORM = OP == RowOp::norm || OP == RowOp::add_norm;
@@ -137,7 +139,11 @@ void row_op(const RowsArgs &args, Stream &s) {
   const uint32_t warps = n_sb < MAX_WARPS ? n_sb : MAX_WARPS;
   uint32_t rows = warps < 8 ? 8 / warps : 1;
   if (rows > args.rows.max) rows = args.rows.max;
-  const dim3 grid(ceil_div(args.rows.max, rows)), block(warps * WARP, rows);
+  dim3 grid(ceil_div(args.rows.max, rows)), block(warps * WARP, rows);
+  if (args.op != RowOp::norm && args.op != RowOp::add_norm && warps > 4) {  // nothing is summed over the row: spread it
+    block.x = 4 * WARP;
+    grid.y = ceil_div(n_sb, 4u);
+  }
   switch (args.op) {
     case RowOp::copy: return launch("row copy", rows_kernel<RowOp::copy>, grid, block, 0, s, args);
     case RowOp::add: return launch("row add", rows_kernel<RowOp::add>, grid, block, 0, s, args);
