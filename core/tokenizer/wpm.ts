@@ -27,6 +27,8 @@ const ASCII_ROLE: Uint8Array = Uint8Array.from(
 export class WpmEncoder implements FragmentEncoder {
   private readonly runs = new WordCache((run, out) => this.encodeRun(run, out));
 
+  private bytes = new Uint8Array(256); // UTF-8 of a word
+
   constructor(private readonly tokens: TextTable, private readonly options: WpmOptions) {}
 
   /** ASCII spaces and punctuation always end a word; the runs between them repeat, and are remembered. */
@@ -44,7 +46,8 @@ export class WpmEncoder implements FragmentEncoder {
   }
 
   private encodeRun(run: string, out: IdBuffer): void {
-    for (const word of this.words(run)) this.encodeWord(word, out);
+    if (/^[0-9A-Za-z]+$/.test(run)) this.encodeWord(this.options.lowercase ? run.toLowerCase() : run, out);
+    else for (const word of this.words(run)) this.encodeWord(word, out);
   }
 
   /** Words in the form tokens have them, without the leading U+2581. */
@@ -74,12 +77,14 @@ export class WpmEncoder implements FragmentEncoder {
   }
 
   private encodeWord(word: string, out: IdBuffer): void {
-    const bytes = encoder.encode("\u2581" + word);
+    if (this.bytes.length < 3 + word.length * 3) this.bytes = new Uint8Array(3 + word.length * 3);
+    const { bytes } = this;
+    const length = encoder.encodeInto("\u2581" + word, bytes).written;
     const first = out.length;
-    for (let at = 0; at < bytes.length;) {
+    for (let at = 0; at < length;) {
       let best = -1;
       let bestEnd = at;
-      const limit = Math.min(bytes.length, at + this.tokens.maxLength);
+      const limit = Math.min(length, at + this.tokens.maxLength);
       for (let end = at + 1, hash = HASH_START; end <= limit; end++) {
         hash = hashBytes(hash, bytes, end - 1, end);
         const id = this.tokens.findHashed(hashEnd(hash), bytes, at, end);
