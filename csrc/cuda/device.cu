@@ -27,6 +27,8 @@ CudaDevice::~CudaDevice() {
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
+bool CudaDevice::can_overlap() const { return major_ >= 9 && code_version() >= 90; }
+
 std::string CudaDevice::info_json(uint32_t index) {
   size_t free = 0, total = 0;
   if (cudaSetDevice(ordinal_) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) cudaGetLastError();

@@ -51,7 +51,8 @@ class CudaDevice : public Device {
   void use() const { check(cudaSetDevice(ordinal_), "cudaSetDevice"); }
   cudaStream_t stream() const { return stream_; }
   uint32_t n_sm() const { return n_sm_; }
-  bool can_overlap() const { return major_ >= 9; }
+  // Programmatic launch: the card has it, and the code that runs was compiled to wait for its predecessor (cuda.h).
+  bool can_overlap() const;
 
  private:
   void pack_from(const TensorSource &source, CudaTensor &tensor);

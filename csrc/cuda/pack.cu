@@ -243,6 +243,12 @@ void pack_rows(uint32_t type, const uint8_t *raw, uint8_t *packed, uint64_t n_in
          type, raw, n_in / info->block * info->bytes, packed, uint32_t(n_in), n_row);
 }
 
+int code_version() {
+  cudaFuncAttributes attributes;
+  check(cudaFuncGetAttributes(&attributes, pack_kernel), "cudaFuncGetAttributes");
+  return attributes.ptxVersion;
+}
+
 void embed_rows(const EmbedArgs &args, Stream &s) {
   launch("embed_rows", embed_kernel, dim3(ceil_div(ceil_div(args.n, 8u), 128u), args.rows.max), 128, 0, s, args);
 }

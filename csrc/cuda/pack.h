@@ -12,6 +12,10 @@ uint64_t packed_bytes(uint32_t type, uint64_t n_in, uint64_t n_row, uint64_t n_m
 //   raw [n_row, n_in] in the type's blocks · packed: where the first of these tiles goes
 void pack_rows(uint32_t type, const uint8_t *raw, uint8_t *packed, uint64_t n_in, uint64_t n_row, cudaStream_t stream);
 
+// The architecture this library's code for the current card was compiled for, as 10 major + minor: of the machine code, or of the
+// PTX that the driver compiled.
+int code_version();
+
 struct EmbedArgs {
   const uint8_t *table;  // packed [n_vocab, n]
   uint32_t type, n;
