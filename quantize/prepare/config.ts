@@ -11,6 +11,11 @@ const isObject = (v: unknown): v is Json => typeof v === "object" && v !== null 
 /** Names under which multimodal configurations keep their language model. */
 const TEXT_PARTS = ["text_config", "llm_config", "lm_config", "language_config"];
 
+/** More than any model has; a number beyond is damage and must not become a loop. */
+const MAX_LAYERS = 4096;
+const MAX_EXPERTS = 65536;
+const MAX_WIDTH = 1 << 24;
+
 /** RoPE settings in the newer form (`rope_parameters`), whatever form the file has. */
 export interface RopeParameters {
   readonly rope_type?: string;
@@ -102,6 +107,13 @@ export class Config {
     return v;
   }
 
+  /** A whole number of 1 to `most`. */
+  needSize(names: string | readonly string[], most: number = MAX_WIDTH): number {
+    const v = this.needInt(names);
+    if (v < 1 || v > most) throw this.#wrong(this.#find(names)[0], v, `a whole number of 1 to ${most}`);
+    return v;
+  }
+
   needNum(names: string | readonly string[]): number {
     const v = this.num(names);
     if (v === undefined) throw this.#wrong(this.#find(names)[0], undefined, "a number");
@@ -158,20 +170,23 @@ export class Config {
   }
 
   get n_layer(): number {
-    return this.needInt(["n_layers", "num_hidden_layers", "n_layer", "num_layers"]);
+    return this.needSize(["n_layers", "num_hidden_layers", "n_layer", "num_layers"], MAX_LAYERS);
   }
   get n_embd(): number {
-    return this.needInt(["hidden_size", "n_embd", "dim"]);
+    return this.needSize(["hidden_size", "n_embd", "dim"]);
   }
   get n_head(): number {
-    return this.needInt(["num_attention_heads", "n_head", "n_heads"]);
+    return this.needSize(["num_attention_heads", "n_head", "n_heads"]);
   }
   /** Key and value heads; as many as query heads when the file does not say. */
   get n_head_kv(): number {
     return this.int(["num_key_value_heads", "n_kv_heads"]) ?? this.n_head;
   }
   get head_dim(): number {
-    return this.int("head_dim") ?? this.n_embd / this.n_head;
+    const stated = this.int("head_dim");
+    const head_dim = stated ?? this.n_embd / this.n_head;
+    if (head_dim >= 1 && Number.isInteger(head_dim)) return head_dim;
+    throw this.#wrong(stated === undefined ? "num_attention_heads" : "head_dim", stated ?? this.n_head, "whole heads");
   }
   get n_ff(): number | undefined {
     return this.int([
@@ -183,7 +198,9 @@ export class Config {
     ]);
   }
   get n_expert(): number | undefined {
-    return this.int(["num_local_experts", "num_experts", "n_routed_experts"]);
+    const names = ["num_local_experts", "num_experts", "n_routed_experts"];
+    const n = this.int(names);
+    return n === undefined || n === 0 ? n : this.needSize(names, MAX_EXPERTS); // dense models may say 0
   }
 
   /**

@@ -29,6 +29,8 @@ export interface RuleOptions {
 interface Rule {
   readonly from: string;
   readonly options: RuleOptions;
+  /** Experts there are, for rules with `{e}`. */
+  readonly n_expert: number;
   /** What it becomes, or undefined while more must arrive. */
   readonly take: (v: View, il: number, e: number) => Output[] | undefined;
 }
@@ -65,8 +67,8 @@ export class Rules {
    */
   constructor(readonly n_layer: number, readonly n_block: number = n_layer) {}
 
-  #add(from: string, options: RuleOptions, take: Rule["take"]): this {
-    this.#rules.set(from.replaceAll(/\{(il|e)\}/g, "#"), { from, options, take });
+  #add(from: string, options: RuleOptions, take: Rule["take"], n_expert = Infinity): this {
+    this.#rules.set(from.replaceAll(/\{(il|e)\}/g, "#"), { from, options, take, n_expert });
     return this;
   }
 
@@ -154,7 +156,7 @@ export class Rules {
           name: inBlock(to, il),
           view: stack(Array.from({ length: n_expert }, (_, e) => made.get(`${w}.${e}`)!)),
         }));
-      });
+      }, n_expert);
     }
     return this;
   }
@@ -171,6 +173,9 @@ export class Rules {
     const e = numbers[order.indexOf("e")] ?? 0;
     if (order.includes("il") && il >= this.n_block) {
       return { problem: `tensor "${name}" belongs to block ${il}, expected blocks 0 to ${this.n_block - 1}` };
+    }
+    if (e >= rule.n_expert) {
+      return { problem: `tensor "${name}" belongs to expert ${e}, expected experts 0 to ${rule.n_expert - 1}` };
     }
     this.#seen.add(`${rule.from} ${il}`);
     const expected = rule.options.shape;

@@ -146,6 +146,9 @@ export function openPrepared(dir: string, options: PrepareOptions = {}): Prepare
   }
 }
 
+/** More draft blocks than any model has. */
+const MAX_DRAFTS = 64;
+
 class Preparation {
   readonly #config: Config;
   readonly #family: Family;
@@ -178,6 +181,11 @@ class Preparation {
     const c = this.#config;
     const mtp = this.options.mtp ?? true;
     const drafts = mtp ? this.#family.draftBlocks?.(c, this.checkpoint.tensors.keys()) ?? 0 : 0;
+    if (drafts > MAX_DRAFTS) {
+      throw new ModelError("model.config", `Cannot use ${c.file}: it tells of ${drafts} draft blocks`, {
+        at: { file: c.file, got: drafts, limit: MAX_DRAFTS },
+      });
+    }
     const n_block = c.n_layer + drafts;
     const outputs = this.options.vocabOnly ? [] : this.#outputs(n_block, mtp);
     refuse(this.checkpoint.dir, this.#problems);

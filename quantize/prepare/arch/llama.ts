@@ -105,7 +105,7 @@ export const LLAMA: Family = {
     trunkRules(r, c);
     normRules(r, c);
     attentionRules(r, c, true);
-    const n_expert = c.int("num_local_experts");
+    const n_expert = c.int("num_local_experts") === undefined ? undefined : c.n_expert;
     if (n_expert === undefined) return denseRules(r, c);
     const moe = "model.layers.{il}.block_sparse_moe";
     const n_ff = c.needInt("intermediate_size");

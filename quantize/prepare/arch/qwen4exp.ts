@@ -117,7 +117,7 @@ export const QWEN4EXP: Family = {
     r.drop(`${table1}.layer_multipliers`, `${table1}.ngram_heads_offsets`, `${table1}.ngram_heads_vocab_sizes`)
       .gather(
         Array.from(
-          { length: c.int("split_ngram_parts") ?? 0 },
+          { length: c.has("split_ngram_parts") ? c.needSize("split_ngram_parts", 4096) : 0 },
           (_, i) => `${table1}.ngram_embedding.shard_${i}.weight`,
         ),
         (shards: View[]) => [{ name: "per_layer_token_embd.weight", view: concat(shards) }],
