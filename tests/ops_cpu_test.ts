@@ -5,7 +5,7 @@ import { Ops } from "../core/program/program.ts";
 import type { Backend } from "../core/program/backend.ts";
 import { openBackend } from "../ffi/mod.ts";
 
-const N_IN = 512, N_OUT = 19, N_TOK = 9, N_EXPERT = 3, N_USED = 2;
+const N_IN = 512, N_OUT = 19, N_TOK = 21, N_EXPERT = 3, N_USED = 2;
 
 /** Types whose matmul rounds activations to int8 per 32 values: an NMSE of about 2.5e-5. The others keep them in f32. */
 const PACKED = new Set(["q4_0", "q8_0", "q4_K", "q5_K", "q6_K"]);

@@ -12,6 +12,14 @@ namespace bl {
 // Activation rows against 8 packed output rows.   group: n_block packed blocks · act: one tile of R rows · out f32 [R][8], overwritten
 using PackedDot = void (*)(const uint8_t *group, uint64_t n_block, const uint8_t *act, float *out);
 
+// The same for a whole tile of TILE rows when many tiles meet one group: expand() puts the group's codes together once (WIDE_BYTES per
+// 32 values and group), wide() reads them from there.
+constexpr uint32_t WIDE_BYTES = 256;
+struct WideDot {
+  void (*expand)(const uint8_t *group, uint64_t n_block, uint8_t *wide);  // nullptr: nothing to gain
+  void (*wide)(const uint8_t *group, const uint8_t *wide, uint64_t n_block, const uint8_t *act, float *out);
+};
+
 // Activation rows against one row of float weights.   w [n_in] · x R rows [n_in] · out [R], overwritten
 using FloatDot = void (*)(const uint8_t *w, const float *const *x, uint64_t n_in, float *out);
 
@@ -44,6 +52,7 @@ struct Kernels {
   // Quantizes R <= TILE rows of n_in floats to one tile of packing.h.
   void (*quantize_tile)(const float *const *x, uint32_t R, uint64_t n_in, uint8_t *tile);
   PackedDot packed[N_PACKED][TILE];  // by layout - 1 and R - 1
+  WideDot wide[N_PACKED];            // by layout - 1
   FloatDot floats[N_FLOAT][TILE];    // by FloatType and R - 1
 
   // y = x / sqrt(mean(x^2) + eps) * w

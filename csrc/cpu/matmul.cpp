@@ -9,7 +9,7 @@
 //                        acc = fma(d, a, acc)
 //           F32 F16 BF16 16 lanes (impl/float_dot.h); every other type decoded to f32 and then the same
 // floor   one row: the bytes of the matrix; many rows: 32 multiply-adds a cycle and maddubs (two a cycle on Zen 3); measured there: 30
-//         multiply-adds a cycle for Q4_K, 20 to 24 for the others, bound by instruction issue
+//         multiply-adds a cycle for Q4_K and Q5_K, 19 to 29 for the others, bound by instruction issue
 #include "matmul.h"
 
 #include <algorithm>
@@ -20,6 +20,7 @@ namespace bl {
 namespace {
 
 constexpr uint64_t L2_ACTS = 160u << 10;  // bytes of quantized rows that one pass over a thread's weights keeps close
+constexpr uint32_t WIDE_ROWS = 4 * TILE;  // rows of a pass from which expanding a group pays
 constexpr uint64_t MIN_WORK = 32u << 10;  // weight bytes times rows below which a thread is not worth waking
 
 uint64_t tiles_of(uint64_t n_rows) { return (n_rows + TILE - 1) / TILE; }
@@ -29,12 +30,17 @@ bool is_float(uint32_t type) { return type == TYPE_F32 || type == TYPE_F16 || ty
 }  // namespace
 
 void Matmul::reserve(uint64_t n_rows, uint64_t n_in, bool packed) {
-  if (packed) act_bytes_ = std::max(act_bytes_, n_rows * act_row_bytes(n_in));
-  else row_floats_ = std::max(row_floats_, n_in);
+  if (packed) {
+    act_bytes_ = std::max(act_bytes_, n_rows * act_row_bytes(n_in));
+    if (n_rows >= WIDE_ROWS) wide_bytes_ = std::max(wide_bytes_, n_in / 32 * WIDE_BYTES);
+  } else {
+    row_floats_ = std::max(row_floats_, n_in);
+  }
 }
 
 void Matmul::allocate() {
   acts_ = Buffer(act_bytes_, "quantized activations");
+  wide_ = Buffer(pool_.size() * wide_bytes_, "expanded weights");
   weight_rows_ = Buffer(pool_.size() * row_floats_ * 4, "decoded weight rows");
 }
 
@@ -70,7 +76,7 @@ void Matmul::quantize(uint64_t n_in) {
   });
 }
 
-void Matmul::packed_groups(const MatmulPart &part, uint64_t begin, uint64_t end) {
+void Matmul::packed_groups(const MatmulPart &part, uint64_t begin, uint64_t end, uint32_t thread) {
   const CpuTensor &w = *part.w;
   const RowSet set = sets[part.set];
   const LayoutInfo info = layout_info(w.layout);
@@ -80,15 +86,21 @@ void Matmul::packed_groups(const MatmulPart &part, uint64_t begin, uint64_t end)
   const uint8_t *groups = w.packed + part.matrix * w.matrix_bytes;
   const uint8_t *acts = acts_.data() + set_offset_[part.set];
   const PackedDot *dot = k_.packed[uint32_t(w.layout) - 1];
+  const WideDot &wide = k_.wide[uint32_t(w.layout) - 1];
+  uint8_t *codes = wide_.data() + thread * wide_bytes_;
   float *const *rows = y[part.output].data() + set.begin;
   float out[TILE * GROUP];
   for (uint32_t first = 0; first < set.count; first += pass) {
     const uint32_t last = std::min(set.count, first + pass);
     for (uint64_t g = begin; g < end; g++) {
       const uint64_t n = std::min<uint64_t>(GROUP, n_out - g * GROUP);
+      const uint8_t *group = groups + g * group_bytes;
+      const bool expanded = wide.expand != nullptr && last - first >= WIDE_ROWS;
+      if (expanded) wide.expand(group, n_block, codes);
       for (uint32_t row = first; row < last; row += TILE) {
         const uint32_t R = std::min(TILE, set.count - row);
-        dot[R - 1](groups + g * group_bytes, n_block, acts + row * row_bytes, out);
+        if (expanded && R == TILE) wide.wide(group, codes, n_block, acts + row * row_bytes, out);
+        else dot[R - 1](group, n_block, acts + row * row_bytes, out);
         for (uint32_t r = 0; r < R; r++) std::copy_n(out + r * GROUP, n, rows[row + r] + g * GROUP);
       }
     }
@@ -138,7 +150,7 @@ void Matmul::run() {
     while (begin < end) {
       while (p + 1 < parts.size() && first_group_[p + 1] <= begin) p++;
       const uint64_t stop = p + 1 < parts.size() ? std::min<uint64_t>(end, first_group_[p + 1]) : end;
-      if (parts[p].w->layout != Layout::rows) packed_groups(parts[p], begin - first_group_[p], stop - first_group_[p]);
+      if (parts[p].w->layout != Layout::rows) packed_groups(parts[p], begin - first_group_[p], stop - first_group_[p], thread);
       else row_groups(parts[p], begin - first_group_[p], stop - first_group_[p], thread);
       begin = stop;
     }

@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../common/quantize.h"
+
 namespace bl {
 namespace {
 
@@ -26,6 +28,10 @@ CpuTensor::CpuTensor(ThreadPool &pool, const TensorSource &s) {
   matrix_bytes = row_bytes * n_out;
   const Layout want = (s.uses & BL_USE_MUL_MAT) != 0 ? layout_of(s.type) : Layout::rows;
 
+  if (want == Layout::rows && t.block > 1) {  // decoded row by row: only types that can be
+    float values[QK_K];
+    if (!dequantize_row(s.type, s.data, values, t.block)) fail(BL_ERR_UNSUPPORTED, "Cannot use weights of type %s", t.name);
+  }
   if (want != Layout::rows) {
     layout = want;
     const LayoutInfo info = layout_info(want);

@@ -72,6 +72,13 @@ void packed_matmuls() {
             std::vector<float> y2(R * GROUP, NAN);
             k->packed[uint32_t(layout) - 1][R - 1](group.data(), n_in / info.block, act2.data(), y2.data());
             check(same(y, y2), t.name, k->name);
+            const WideDot &wide = k->wide[uint32_t(layout) - 1];
+            if (wide.expand == nullptr || R != TILE) continue;
+            std::vector<uint8_t> codes(n_in / 32 * WIDE_BYTES);
+            wide.expand(group.data(), n_in / info.block, codes.data());
+            std::vector<float> y3(R * GROUP, NAN);
+            wide.wide(group.data(), codes.data(), n_in / info.block, act2.data(), y3.data());
+            check(same(y, y3), "expanded codes", t.name);
           }
         }
     check(all_error <= 5e-5 * all_norm, "packed matmuls against float64", t.name);

@@ -214,6 +214,129 @@ static void dot_q6_K(const uint8_t *group, uint64_t n_block, const uint8_t *act,
   for (int r = 0; r < R; r++) _mm256_storeu_ps(out + 8 * r, acc[r]);
 }
 
+// --- many rows: codes of more than 4 bits are put together once per group and pass, not once per tile ---------------------------------
+//
+// wide: per superblock u8[8][8][32], the codes of its 8 blocks, in the order dot_q5_K and dot_q6_K take them.
+
+static void expand_q4_K(const uint8_t *group, uint64_t n_block, uint8_t *wide) {
+  const PackedQ4_K *w = reinterpret_cast<const PackedQ4_K *>(group);
+  const __m256i low4 = _mm256_set1_epi8(15);
+  for (uint64_t sb = 0; sb < n_block; sb++, w++)
+    for (int p = 0; p < 4; p++, wide += 512)
+      for (int v = 0; v < 8; v++) {
+        const __m256i c = load_i(w->qs[8 * p + v]);
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(wide + 32 * v), _mm256_and_si256(c, low4));
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(wide + 256 + 32 * v), _mm256_and_si256(_mm256_srli_epi16(c, 4), low4));
+      }
+}
+
+static void expand_q5_K(const uint8_t *group, uint64_t n_block, uint8_t *wide) {
+  const PackedQ5_K *w = reinterpret_cast<const PackedQ5_K *>(group);
+  const __m256i low4 = _mm256_set1_epi8(15), bit4 = _mm256_set1_epi8(16);
+  for (uint64_t sb = 0; sb < n_block; sb++, w++)
+    for (int b = 0; b < 8; b++) {
+      const __m128i nibble = _mm_cvtsi32_si128(4 * (b & 1)), high = _mm_cvtsi32_si128(b);
+      for (int v = 0; v < 8; v++, wide += 32) {
+        const __m256i low = _mm256_and_si256(_mm256_srl_epi16(load_i(w->qs[8 * (b / 2) + v]), nibble), low4);
+        const __m256i top = _mm256_slli_epi16(_mm256_srl_epi16(load_i(w->qh[v]), high), 4);
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(wide), _mm256_or_si256(low, _mm256_and_si256(top, bit4)));
+      }
+    }
+}
+
+constexpr int Q6_K_ORDER[8] = {0, 2, 1, 3, 4, 6, 5, 7};
+
+static void expand_q6_K(const uint8_t *group, uint64_t n_block, uint8_t *wide) {
+  const PackedQ6_K *w = reinterpret_cast<const PackedQ6_K *>(group);
+  const __m256i low4 = _mm256_set1_epi8(15), bits45 = _mm256_set1_epi8(0x30);
+  for (uint64_t sb = 0; sb < n_block; sb++, w++)
+    for (const int b : Q6_K_ORDER) {
+      const int half = b >> 2, high = (b >> 1) & 1, j = b & 1;
+      const __m128i nibble = _mm_cvtsi32_si128(4 * high), bits = _mm_cvtsi32_si128(2 * j + 4 * high);
+      for (int v = 0; v < 8; v++, wide += 32) {
+        const __m256i low = _mm256_and_si256(_mm256_srl_epi16(load_i(w->ql[16 * half + 8 * j + v]), nibble), low4);
+        const __m256i top = _mm256_slli_epi16(_mm256_srl_epi16(load_i(w->qh[8 * half + v]), bits), 4);
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(wide), _mm256_or_si256(low, _mm256_and_si256(top, bits45)));
+      }
+    }
+}
+
+// sum[r] = the scaled sum over the 32 codes of a block.   scale[0], scale[1]: of codes 0-15 and 16-31 · FIT: multiplies that fit i16
+template <int FIT>
+static inline void wide_block(__m256i *sum, Record<TILE> rec, const uint8_t *codes, const Scale *scale) {
+#pragma GCC unroll 4
+  for (uint32_t r = 0; r < TILE; r++) sum[r] = _mm256_setzero_si256();
+#pragma GCC unroll 4
+  for (int first = 0; first < 8; first += FIT) {
+    __m256i part[TILE];
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < TILE; r++) part[r] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int v = first; v < first + FIT; v++) {
+      const __m256i c = load_i(codes + 32 * v);
+#pragma GCC unroll 4
+      for (uint32_t r = 0; r < TILE; r++) part[r] = dot_add(part[r], c, rec.q(int(r), v));
+    }
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < TILE; r++) sum[r] = _mm256_add_epi32(sum[r], scaled(part[r], scale[first / 4]));
+  }
+}
+
+// Q4_K and Q5_K.
+template <class Packed, int FIT>
+static void wide_k45(const uint8_t *group, const uint8_t *wide, uint64_t n_block, const uint8_t *act, float *out) {
+  const Packed *w = reinterpret_cast<const Packed *>(group);
+  __m256 acc[TILE];
+  for (uint32_t r = 0; r < TILE; r++) acc[r] = _mm256_setzero_ps();
+  for (uint64_t sb = 0; sb < n_block; sb++, w++) {
+    __m256 a[TILE], m[TILE];
+    for (uint32_t r = 0; r < TILE; r++) a[r] = m[r] = _mm256_setzero_ps();
+    for (int b = 0; b < 8; b++, wide += 256, act += ACT_BYTES * TILE) {
+      const Record<TILE> rec{act};
+      const Scale s = spread(bytes_u8(w->scales[b]));
+      const Scale both[2] = {s, s};
+      const __m256 min = _mm256_cvtepi32_ps(bytes_u8(w->mins[b]));
+      __m256i sum[TILE];
+      wide_block<FIT>(sum, rec, wide, both);
+#pragma GCC unroll 4
+      for (uint32_t r = 0; r < TILE; r++) {
+        a[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[r]), rec.d(int(r)), a[r]);
+        m[r] = _mm256_fmadd_ps(min, rec.s(int(r)), m[r]);
+      }
+    }
+    const __m256 d = scales_f16(w->d), dmin = scales_f16(w->dmin);
+    for (uint32_t r = 0; r < TILE; r++) acc[r] = _mm256_fnmadd_ps(dmin, m[r], _mm256_fmadd_ps(d, a[r], acc[r]));
+  }
+  for (uint32_t r = 0; r < TILE; r++) _mm256_storeu_ps(out + 8 * r, acc[r]);
+}
+
+static void wide_q6_K(const uint8_t *group, const uint8_t *wide, uint64_t n_block, const uint8_t *act, float *out) {
+  const PackedQ6_K *w = reinterpret_cast<const PackedQ6_K *>(group);
+  __m256 acc[TILE];
+  for (uint32_t r = 0; r < TILE; r++) acc[r] = _mm256_setzero_ps();
+  for (uint64_t sb = 0; sb < n_block; sb++, w++, act += 8 * ACT_BYTES * TILE) {
+    __m256 a[TILE];
+    for (uint32_t r = 0; r < TILE; r++) a[r] = _mm256_setzero_ps();
+    for (int i = 0; i < 8; i++, wide += 256) {
+      const int b = Q6_K_ORDER[i];
+      const Record<TILE> rec{act + b * int(ACT_BYTES * TILE)};
+      const __m256i t0 = bytes_i8(w->scales[2 * b]), t1 = bytes_i8(w->scales[2 * b + 1]);
+      const __m256i pair = _mm256_blend_epi16(t0, _mm256_slli_epi32(t1, 16), 0xAA);
+      const Scale both[2] = {spread(t0), spread(t1)};
+      __m256i sum[TILE];
+      wide_block<2>(sum, rec, wide, both);
+#pragma GCC unroll 4
+      for (uint32_t r = 0; r < TILE; r++) {
+        const __m256i total = _mm256_sub_epi32(sum[r], _mm256_slli_epi32(_mm256_madd_epi16(pair, rec.sums(int(r))), 5));
+        a[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(total), rec.d(int(r)), a[r]);
+      }
+    }
+    const __m256 d = scales_f16(w->d);
+    for (uint32_t r = 0; r < TILE; r++) acc[r] = _mm256_fmadd_ps(d, a[r], acc[r]);
+  }
+  for (uint32_t r = 0; r < TILE; r++) _mm256_storeu_ps(out + 8 * r, acc[r]);
+}
+
 // Codes 0..15 that stand for code - 8.
 template <int R>
 static void dot_q4_0(const uint8_t *group, uint64_t n_block, const uint8_t *act, float *out) {

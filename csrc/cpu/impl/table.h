@@ -6,8 +6,12 @@
 #include "float_dot.h"
 #if defined(__AVX2__)
 #include "packed_dot_simd.h"
+#define BL_WIDE \
+  { {nullptr, nullptr}, {nullptr, nullptr}, {expand_q4_K, wide_k45<PackedQ4_K, 8>}, {expand_q5_K, wide_k45<PackedQ5_K, 4>}, {expand_q6_K, wide_q6_K} }
 #else
 #include "packed_dot_portable.h"
+#define BL_WIDE \
+  { {nullptr, nullptr}, {nullptr, nullptr}, {nullptr, nullptr}, {nullptr, nullptr}, {nullptr, nullptr} }
 #endif
 #include "quantize_row.h"
 
@@ -19,6 +23,6 @@
 #define BL_KERNEL_TABLE(isa)                                                                                                   \
   {                                                                                                                            \
     isa, quantize_tile, {BL_TILES(dot_q4_0), BL_TILES(dot_q8_0), BL_TILES(dot_q4_K), BL_TILES(dot_q5_K), BL_TILES(dot_q6_K)},   \
-        {BL_FLOAT_TILES(FLOAT_F32), BL_FLOAT_TILES(FLOAT_F16), BL_FLOAT_TILES(FLOAT_BF16)}, rms_norm, add, silu_mul, axpy, rope, \
+        BL_WIDE, {BL_FLOAT_TILES(FLOAT_F32), BL_FLOAT_TILES(FLOAT_F16), BL_FLOAT_TILES(FLOAT_BF16)}, rms_norm, add, silu_mul, axpy, rope, \
         log_sum_exp, find_above, exp_row, encode_cache, attend                                                                 \
   }
