@@ -56,13 +56,13 @@ const char *cpu_features_json() {
 
 uint32_t attention_rows(uint32_t n_head, uint32_t n_head_kv) {
   const uint32_t n_rep = n_head / n_head_kv;
-  return n_rep >= 64 ? 1 : n_rep >= 4 ? 64 / n_rep : 16;
+  return n_rep >= 64 ? 1 : n_rep >= 2 ? 64 / n_rep : 32;
 }
 
 uint64_t attention_buffer_floats(uint32_t n_head, uint32_t n_head_kv, uint32_t dim_k, uint32_t dim_v) {
   const uint64_t n_rep = n_head / n_head_kv, n = attention_rows(n_head, n_head_kv);
   const uint64_t k = (uint64_t(dim_k) + 7) / 8 * 8, v = (uint64_t(dim_v) + 7) / 8 * 8;
-  return n * n_rep * (v + 2) + n_rep * (40 + k) + 32 * (k + v) + 64;
+  return n * n_rep * (v + 2 + 40) + n_rep * k + 32 * (k + v) + 64;
 }
 
 }  // namespace bl

@@ -164,8 +164,8 @@ static void attend(const AttentionJob &a, uint32_t kv_head, RowBlock rows, float
   float *o = buffer;                       // [n][n_rep][dim_v]
   float *m = o + n * n_rep * dim_v;        // [n][n_rep] running maximum
   float *l = m + n * n_rep;                // [n][n_rep] running sum
-  float *s = l + n * n_rep;                // [n_rep][S]
-  float *q_pad = s + n_rep * S;            // [n_rep][dim_k], used when dim_k is padded
+  float *s = l + n * n_rep;                // [n][n_rep][S]
+  float *q_pad = s + n * n_rep * S;        // [n_rep][dim_k], used when dim_k is padded
   float *k_buf = q_pad + n_rep * dim_k;    // [CHUNK][dim_k]
   float *v_buf = k_buf + CHUNK * dim_k;    // [CHUNK][dim_v]
   for (uint64_t i = 0; i < n * n_rep * dim_v; i++) o[i] = 0.0f;
@@ -196,25 +196,33 @@ static void attend(const AttentionJob &a, uint32_t kv_head, RowBlock rows, float
         v_row[j] = reinterpret_cast<const uint8_t *>(v_buf + j * dim_v);
       }
     }
+    // All rows against the keys, then all rows against the values: each half of the chunk stays in the first-level cache.
+    const auto range = [&](uint32_t t, uint32_t *lo, uint32_t *hi) {
+      const uint32_t pos = uint32_t(a.positions[rows.begin + t]), first = first_key(pos);
+      if (pos < base) return false;
+      *lo = first > base ? first - base : 0;
+      *hi = pos - base < CHUNK ? pos - base + 1 : CHUNK;
+      return *lo < *hi;
+    };
+    uint32_t lo, hi;
     for (uint32_t t = 0; t < n; t++) {
-      const uint32_t pos = uint32_t(a.positions[rows.begin + t]);
-      if (pos < base) continue;
-      const uint32_t first = first_key(pos);
-      const uint32_t lo = first > base ? first - base : 0;
-      const uint32_t hi = pos - base < CHUNK ? pos - base + 1 : CHUNK;
-      if (lo >= hi) continue;
+      if (!range(t, &lo, &hi)) continue;
       const float *q = a.q + (uint64_t(rows.begin + t) * a.n_head + uint64_t(kv_head) * n_rep) * a.dim_k;
       if (dim_k != a.dim_k) {
         for (uint32_t h = 0; h < n_rep; h++)
           for (uint64_t d = 0; d < dim_k; d++) q_pad[h * dim_k + d] = d < a.dim_k ? q[h * a.dim_k + d] : 0.0f;
         q = q_pad;
       }
-      if (k_direct) score_all<FromF16>(q, dim_k, k_row, lo, hi, dim_k, a.scale, s, S, n_rep);
-      else score_all<FromF32>(q, dim_k, k_row, lo, hi, dim_k, a.scale, s, S, n_rep);
-      float *ot = o + uint64_t(t) * n_rep * dim_v;
-      for (uint32_t h = 0; h < n_rep; h++) soften(s + h * S, lo, hi, m + t * n_rep + h, l + t * n_rep + h, ot + h * dim_v, dim_v);
-      if (v_direct) mix_all<FromF16>(s, S, v_row, lo, hi, dim_v, ot, dim_v, n_rep);
-      else mix_all<FromF32>(s, S, v_row, lo, hi, dim_v, ot, dim_v, n_rep);
+      float *st = s + t * n_rep * S;
+      if (k_direct) score_all<FromF16>(q, dim_k, k_row, lo, hi, dim_k, a.scale, st, S, n_rep);
+      else score_all<FromF32>(q, dim_k, k_row, lo, hi, dim_k, a.scale, st, S, n_rep);
+    }
+    for (uint32_t t = 0; t < n; t++) {
+      if (!range(t, &lo, &hi)) continue;
+      float *ot = o + uint64_t(t) * n_rep * dim_v, *st = s + t * n_rep * S;
+      for (uint32_t h = 0; h < n_rep; h++) soften(st + h * S, lo, hi, m + t * n_rep + h, l + t * n_rep + h, ot + h * dim_v, dim_v);
+      if (v_direct) mix_all<FromF16>(st, S, v_row, lo, hi, dim_v, ot, dim_v, n_rep);
+      else mix_all<FromF32>(st, S, v_row, lo, hi, dim_v, ot, dim_v, n_rep);
     }
   }
   for (uint32_t t = 0; t < n; t++)
