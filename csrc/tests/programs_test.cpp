@@ -23,6 +23,14 @@ struct Model {
   }
 };
 
+#if defined(__SANITIZE_THREAD__)
+constexpr int N_MUTATION = 1000;
+#elif defined(__SANITIZE_ADDRESS__)
+constexpr int N_MUTATION = 10000;
+#else
+constexpr int N_MUTATION = 30000;
+#endif
+
 uint32_t add_weight(Model &m, Builder &b, Random &rnd, uint32_t type, std::vector<uint32_t> ne, uint32_t uses, float scale) {
   ne.resize(4, 1);
   const std::vector<uint8_t> data = random_rows(rnd, type, uint64_t(ne[1]) * ne[2], ne[0], scale);
@@ -153,7 +161,7 @@ void mutations() {
   build(m, 2, TYPE_Q4_K, TYPE_F16);
   Random rnd(11);
   int n_ok = 0;
-  for (int i = 0; i < 20000; i++) {
+  for (int i = 0; i < N_MUTATION; i++) {
     std::vector<uint32_t> words = m.words;
     const uint32_t n = 1 + rnd.below(2);
     for (uint32_t j = 0; j < n; j++) {
@@ -183,7 +191,7 @@ void mutations() {
   bl_program *p = nullptr;
   uint8_t err[512] = {};
   check(create(m, m.words, &p, err) == BL_OK, "bl_program_create");
-  for (int i = 0; i < 20000; i++) {
+  for (int i = 0; i < N_MUTATION; i++) {
     std::vector<int32_t> words = step_words();
     int32_t &w = words[rnd.below(uint32_t(words.size()))];
     switch (rnd.below(3)) {
