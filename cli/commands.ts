@@ -5,6 +5,7 @@
 import type { Command } from "./command.ts";
 import { bench } from "./bench.ts";
 import { evaluate } from "./eval.ts";
+import { imatrix } from "./imatrix.ts";
 import { inspect } from "./inspect.ts";
 import { merge } from "./merge.ts";
 import { prepare } from "./prepare.ts";
@@ -20,6 +21,7 @@ import { tokenize } from "./tokenize.ts";
 export const commands: readonly Command[] = [
   prepare,
   quantize,
+  imatrix,
   run,
   serve,
   score,

@@ -1,0 +1,68 @@
+/**
+ * `bloomery imatrix`: looks at importance matrices, and adds several up to one.
+ * @module
+ */
+import type { ImatrixStatistics } from "../quantize/imatrix.ts";
+import { type Command, COMMON, EXIT } from "./command.ts";
+
+function table(rows: readonly ImatrixStatistics[]): string {
+  const head = ["weight", "columns", "matrices", "rows", "sum", "mean", "deviation", "largest", "active %", "entropy"];
+  const cells = rows.map((s) => [
+    s.name,
+    String(s.n_in),
+    String(s.n_mat),
+    s.min_count === s.max_count ? String(s.min_count) : `${s.min_count}..${s.max_count}`,
+    s.sum.toPrecision(5),
+    s.mean.toPrecision(4),
+    s.deviation.toPrecision(4),
+    s.max.toPrecision(4),
+    s.active_percent.toFixed(1),
+    s.entropy.toFixed(2),
+  ]);
+  const widths = head.map((h, i) => Math.max(h.length, ...cells.map((r) => r[i].length)));
+  const line = (r: string[]) => r.map((c, i) => i === 0 ? c.padEnd(widths[i]) : c.padStart(widths[i])).join("  ");
+  return [head, ...cells].map((r) => line(r) + "\n").join("");
+}
+
+export const imatrix: Command = {
+  name: "imatrix",
+  summary: "Describe importance matrices, or add several up to one",
+  arguments: [{ name: "file", help: "importance matrices, GGUF or the old format", variadic: true }],
+  flags: [
+    { name: "output", alias: ["o"], type: "string", value: "FILE", help: "write the sum of all files, as GGUF" },
+    COMMON.json,
+    COMMON.quiet,
+  ],
+  epilog: "Examples:\n  bloomery imatrix model.imatrix.gguf\n" +
+    "  bloomery imatrix english.gguf code.gguf -o both.imatrix.gguf",
+
+  async run({ args, flags, io }) {
+    const { imatrixStatistics, mergeImatrices, readImatrix, writeImatrix } = await import("../quantize/imatrix.ts");
+    const files = args.map(readImatrix);
+    const output = flags.str("output");
+    const file = files.length === 1 ? files[0] : mergeImatrices(files, output ?? args[0]);
+    if (output !== undefined) writeImatrix(file, output);
+    const statistics = imatrixStatistics(file);
+    if (flags.bool("json")) {
+      const { format, datasets, n_chunks, chunk_size } = file;
+      io.json({
+        schema: "bloomery.imatrix.v1",
+        files: args,
+        format,
+        datasets,
+        n_chunks,
+        chunk_size,
+        entries: statistics,
+      });
+    } else {
+      io.out(table(statistics));
+      io.note(
+        `${statistics.length} weights, ${file.n_chunks} chunks of ${file.chunk_size} tokens: ${
+          file.datasets.join(", ")
+        }`,
+      );
+      if (output !== undefined) io.note(`wrote ${output}`);
+    }
+    return EXIT.done;
+  },
+};
