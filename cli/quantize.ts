@@ -122,8 +122,9 @@ async function readFlagImatrix(flags: Flags) {
 }
 
 async function openSource(input: string, flags: Flags): Promise<QuantizeSource> {
-  const { folderQuantizeSource, ggufQuantizeSource } = await import("../quantize/quantize_source.ts");
+  const { ggufQuantizeSource } = await import("../quantize/quantize_source.ts");
   if (!flags.has("hf")) return ggufQuantizeSource(input);
+  const { folderQuantizeSource } = await import("../quantize/folder_source.ts");
   const template = flags.str("chat-template");
   return folderQuantizeSource(input, {
     outtype: flags.str("outtype") as "auto",

@@ -1,5 +1,5 @@
 /**
- * What the quantizer reads: a GGUF file, split or not, or a Hugging Face folder seen as the GGUF file it would become.
+ * What the quantizer reads: a GGUF file, split or not. `folder_source.ts` makes the same of a Hugging Face folder.
  * @module
  */
 import { elementCount } from "../core/gguf/layout.ts";
@@ -7,7 +7,6 @@ import type { Metadata } from "../core/gguf/metadata.ts";
 import { type GgufFile, type GgufTensor, openGguf } from "../core/gguf/read.ts";
 import { rowBytes } from "../core/gguf/types.ts";
 import type { SourceTensor } from "./plan.ts";
-import { openPrepared, type PreparedTensor, type PrepareOptions } from "./prepare/mod.ts";
 
 /** A model to quantize. Close it, or hold it with `using`. */
 export interface QuantizeSource extends Disposable {
@@ -44,22 +43,5 @@ export function ggufQuantizeSource(path: string): QuantizeSource {
       return file.readTensor(tensor as GgufTensor, row * bytes, rows * bytes);
     },
     [Symbol.dispose]: () => file.close(),
-  };
-}
-
-/** Opens a Hugging Face folder; the result is that of `prepare` followed by quantizing its file. */
-export function folderQuantizeSource(dir: string, options: PrepareOptions = {}): QuantizeSource {
-  const prepared = openPrepared(dir, options);
-  const tensors = prepared.tensors.map((t) => ({ ...t, shard: 0, prepared: t }));
-  return {
-    name: dir,
-    paths: [],
-    metadata: prepared.metadata,
-    alignment: 32,
-    tensors,
-    warnings: prepared.warnings,
-    read: (tensor, row, rows) =>
-      prepared.read((tensor as SourceTensor & { prepared: PreparedTensor }).prepared, row, rows),
-    [Symbol.dispose]: () => prepared.close(),
   };
 }

@@ -110,8 +110,14 @@ function quantizeArgs(folder: string, type: string, weighted: boolean): string[]
 const ours = (type: string, weighted: boolean) =>
   seconds(Deno.execPath(), ["run", "-A", "--no-check", main, "quantize", "-q", ...quantizeArgs(dir, type, weighted)]);
 const [peerCommand, ...peerPrefix] = options.peer?.split(" ") ?? [];
-const peer = (type: string, weighted: boolean) =>
-  seconds(peerCommand, [...peerPrefix, ...quantizeArgs(peerDir, type, weighted)]);
+/** The peer does not wait for the disk; bloomery does before the file gets its name, so the wait is part of both times. */
+async function peer(type: string, weighted: boolean): Promise<number> {
+  const time = await seconds(peerCommand, [...peerPrefix, ...quantizeArgs(peerDir, type, weighted)]);
+  const start = performance.now();
+  using file = Deno.openSync(`${dir}/out.gguf`, { write: true });
+  file.syncSync();
+  return time + (performance.now() - start) / 1000;
+}
 
 const rate = (time: number, size: number) => (megabytes[size] / time).toFixed(1).padStart(8);
 const spread = (times: number[]) =>
