@@ -40,6 +40,10 @@ export { type ChatOptions, type GenerateOptions, LanguageModel, type Piece } fro
 export { openBackend, type OpenedBackend, type OpenedModel, openModel } from "./ffi/mod.ts";
 export { prepare } from "./quantize/prepare/mod.ts";
 export { quantize, type QuantizeOptions, type QuantizeResult } from "./quantize/quantize.ts";
+export { ggufQuantizeSource, type QuantizeSource } from "./quantize/quantize_source.ts";
+export { folderQuantizeSource } from "./quantize/folder_source.ts";
+export { type FileType, parseFileType } from "./quantize/file_types.ts";
+export { type Imatrix, readImatrix, useImatrix } from "./quantize/imatrix.ts";
 export { type RunningServer, servedModel, type ServerOptions, startServer } from "./serve/mod.ts";
 export { cutWindows, type Window } from "./eval/windows.ts";
 export { type ScoreLine, scoreWindows } from "./eval/score.ts";
