@@ -3,8 +3,8 @@
  *
  * grids.json is data of the file formats: for each grid the key of every point in index order (levels packed
  * `bits_per_level` bits each, lowest dimension first), what each level decodes to, and how many distinct distances the
- * encoder's neighbour lists take (`want`; `neighbours_sha256` is the checksum of those lists, see check in
- * csrc/common/lattice_test). The decoded points are packed little-endian, one byte a value.
+ * encoder's neighbour lists take (`want`; `neighbours_sha256` is the checksum of those lists, for every off-grid key
+ * in ascending order: key, length and point indices, as u16). The decoded points are packed little-endian, one byte a value.
  *
  * Usage: deno run --allow-read --allow-write scripts/gen_grids.ts
  * @module
