@@ -4,7 +4,10 @@
 //         next one's codes loading as this one's are used; a tile's superblock values meet in shared memory and are added in order of k
 // needs   rows <= 8 (dense); n_in a multiple of 32 for quantized types; runs in the caller's stream, no allocation (capturable)
 // bits    per row: as packed.h says; n_in alone decides, not the launch, the mapping to warps or the other rows
-// floor   bytes of W over memory bandwidth: 4096 x 4096 Q4_K 9.7 MB: 2.3 us at 4.3 TB/s
+// floor   bytes of W over memory bandwidth: 4096 x 24576 Q4_K 58 MB: 13.5 us at 4.3 TB/s
+// have    whole decode steps on an H200, Q4_K with a Q6_K head: 8B (5.0 GB) 2.39 ms, 49 % of the floor; 30B-A3B 2.59 ms, 17 %
+//         slower when tried: weights brought into L2 three items ahead (x 0.89), three or four blocks a multiprocessor with fewer
+//         registers (x 0.92, x 0.80)
 #include "matmul.h"
 
 namespace bl::cuda {
@@ -37,35 +40,45 @@ __device__ void few_tiles(const MatmulPart &part, const uint8_t *w, uint32_t til
   for (int i = 0; i < 2; i++) scale[i] = p.x.scale + uint64_t(x_row + (NC == 1 ? 0 : min(uint32_t(2 * t + i), n - 1))) * n_sb;
 
   // This warp's items in turn: superblock `sb` of tile `ti` of a group, `slot` in the group's values.
-  uint32_t group = 0, slot = warp, ti = first_tile, sb = first_sb;
-  auto weights_at = [&]() -> const uint8_t * {
-    const uint32_t tile = tile0 + group * plan.group + ti;
-    return group < n_group && slot < per_group && tile < tile1 ? w + (uint64_t(tile) * n_sb + sb) * SB_BYTES : nullptr;
+  struct Cursor {
+    uint32_t group, slot, ti, sb;
   };
-  auto advance = [&] {
-    slot += N_WARP, sb += N_WARP;
-    while (sb >= n_sb) sb -= n_sb, ti++;
-    if (slot >= per_group) group++, slot = warp, ti = first_tile, sb = first_sb;
+  auto weights_at = [&](const Cursor &c) -> const uint8_t * {
+    const uint32_t tile = tile0 + c.group * plan.group + c.ti;
+    return c.group < n_group && c.slot < per_group && tile < tile1 ? w + (uint64_t(tile) * n_sb + c.sb) * SB_BYTES : nullptr;
   };
-
+  auto advance = [&](Cursor &c) {
+    c.slot += N_WARP, c.sb += N_WARP;
+    while (c.sb >= n_sb) c.sb -= n_sb, c.ti++;
+    if (c.slot >= per_group) c.group++, c.slot = warp, c.ti = first_tile, c.sb = first_sb;
+  };
+  // Weights are no result of this step: the first are asked for before the wait for the rows.
+  Cursor now = {0, uint32_t(warp), first_tile, first_sb};
   typename F::Scales scales;
   typename F::Codes codes[SB_STEPS];
-  const uint8_t *at = weights_at();
+  const uint8_t *at = weights_at(now);
   if (at != nullptr) {
     F::load(scales, at, lane);
 #pragma unroll
     for (int i = 0; i < int(SB_STEPS); i++) F::load(codes[i], at, i, lane);
   }
-  depend();  // weights are no result of this step; the rows are
+  depend();
 
   for (uint32_t done = 0; done < n_group; done++) {
     float *out = values + (done & 1) * per_group * TILE_ROWS * NC;
-    while (group == done && slot < per_group) {
+    while (now.group == done && now.slot < per_group) {
       const bool live = at != nullptr;
-      const uint32_t this_slot = slot, this_sb = sb;
-      advance();
-      const uint8_t *next = weights_at();
+      const uint32_t this_slot = now.slot, this_sb = now.sb;
+      advance(now);
       if (!live) continue;  // only in the last group: nothing follows
+      const uint8_t *next = weights_at(now);
+      uint32_t sum_high = 0, sum_low = 0;
+      float x_scale[2] = {1, 1};
+      if constexpr (F::NB == 1) {
+        if constexpr (F::MINS) sum_high = sums[this_sb * 8], sum_low = sums[this_sb * 8 + 4];
+        x_scale[0] = scale[0][this_sb];
+        x_scale[1] = NC == 1 ? x_scale[0] : scale[1][this_sb];
+      }
       const uint8_t *ahead = next != nullptr ? next : at;  // the last item loads itself again rather than branch
       typename F::Scales next_scales;
       F::load(next_scales, ahead, lane);
@@ -87,15 +100,11 @@ __device__ void few_tiles(const MatmulPart &part, const uint8_t *w, uint32_t til
           accumulate<F>(c, a, xb);
         }
       }
-      float m[4] = {0, 0, 0, 0}, x_scale[2] = {1, 1};
-      if constexpr (F::NB == 1) {
-        if constexpr (F::MINS) {
-          uint32_t a[4];
-          F::min_fragment(scales, a);
-          mma_f16(m, a, sums[this_sb * 8], sums[this_sb * 8 + 4]);
-        }
-        x_scale[0] = scale[0][this_sb];
-        x_scale[1] = NC == 1 ? x_scale[0] : scale[1][this_sb];
+      float m[4] = {0, 0, 0, 0};
+      if constexpr (F::MINS) {
+        uint32_t a[4];
+        F::min_fragment(scales, a);
+        mma_f16(m, a, sum_high, sum_low);
       }
       float *v = out + this_slot * TILE_ROWS * NC;
 #pragma unroll
@@ -121,7 +130,7 @@ __device__ void few_tiles(const MatmulPart &part, const uint8_t *w, uint32_t til
 }
 
 template <int NC, bool FLOATS>
-__global__ __launch_bounds__(BLOCK, FLOATS ? 1 : 3) void matmul_few_kernel(const __grid_constant__ MatmulArgs p,
+__global__ __launch_bounds__(BLOCK, FLOATS ? 1 : 2) void matmul_few_kernel(const __grid_constant__ MatmulArgs p,
                                                                            const __grid_constant__ FewPlan plan) {
   extern __shared__ float values[];  // [2][group * n_sb][16][NC]
   release();
@@ -183,13 +192,16 @@ void matmul_few(const MatmulArgs &args, uint32_t n_sm, Stream &s) {
     for (uint32_t i = 0; i < args.n_part; i++) blocks += ceil_div(ceil_div(args.part[i].n_out, TILE_ROWS), tiles);
     blocks *= pairs;
     const uint64_t cost = ceil_div(blocks, uint64_t(n_sm)) * tiles;
-    if (tiles > plan.group && blocks * 2 < uint64_t(n_sm) * 5) break;
+    if (tiles > plan.group && blocks * 2 < uint64_t(n_sm) * 3) break;
     if (cost <= best_cost) best_cost = cost, plan.tiles_per_block = tiles;
   }
+  // A barrier per group: as many tiles as the shared memory of a full multiprocessor allows.
+  const bool one = args.ids != nullptr || args.rows.max == 1;
+  const uint32_t slots = one ? 128 : 32, least = plan.group;
+  while (plan.group + least <= plan.tiles_per_block && (plan.group + least) * args.x.n_sb <= slots) plan.group += least;
   for (uint32_t i = 0; i < args.n_part; i++)
     plan.first[i + 1] = plan.first[i] + ceil_div(ceil_div(args.part[i].n_out, TILE_ROWS), plan.tiles_per_block);
 
-  const bool one = args.ids != nullptr || args.rows.max == 1;
   if (reads_f16_rows(args.part[0].type)) {
     one ? launch_few<1, false>(args, plan, pairs, s) : launch_few<8, false>(args, plan, pairs, s);
   } else {

@@ -5,6 +5,7 @@
 //         straight to registers in fragment order, one step ahead.
 // bits    per row: as packed.h says: the same products in the same order as matmul_few
 // floor   2 n n_in n_out / 788 TFLOP/s (dense f16 products of an H200)
+// have    whole prompts of 512 rows on an H200, Q4_K: 8B 35 ms (240 TFLOP/s of products, 31 % of the floor), 30B-A3B 23 ms
 #pragma once
 
 #include "matmul.h"
