@@ -166,7 +166,7 @@ async function compileAll(jobs: readonly Compile[], options: Options): Promise<v
       for (let job = queue.shift(); job !== undefined && failures.length === 0; job = queue.shift()) {
         console.error(`  compile csrc/${job.source}`);
         if (options.verbose) console.error(`    ${job.command} ${job.args.join(" ")}`);
-        const partial = `${job.object}.partial`;
+        const partial = `${job.object}.${Deno.pid}.partial`; // two builds may run at once
         const { ok, text } = await run(job.command, job.args.map((a) => a === job.object ? partial : a));
         if (text.trim()) console.error(text.trimEnd());
         if (ok) Deno.renameSync(partial, job.object);
@@ -188,7 +188,7 @@ async function link(
   const stampFile = `${output}.stamp`;
   if (exists(output) && exists(stampFile) && Deno.readTextFileSync(stampFile) === stamp) return;
   console.error(`  link ${output.slice(root.length + 1)}`);
-  const partial = `${output}.partial`;
+  const partial = `${output}.${Deno.pid}.partial`;
   const { ok, text } = await run(command, [...args, "-o", partial, ...objects]);
   if (text.trim()) console.error(text.trimEnd());
   if (!ok) throw new BuildError(`cannot link ${output}`);
@@ -196,10 +196,11 @@ async function link(
   Deno.writeTextFileSync(stampFile, stamp);
 }
 
-/** Removes objects that no build of this folder uses any more. */
+/** Removes objects that this build does not use and that are too old to be another running build's. */
 function sweep(objects: string, used: ReadonlySet<string>): void {
   for (const e of Deno.readDirSync(objects)) {
-    if (!used.has(join(objects, e.name))) Deno.removeSync(join(objects, e.name));
+    const path = join(objects, e.name);
+    if (!used.has(path) && Date.now() - (Deno.statSync(path).mtime?.getTime() ?? 0) > 3_600_000) Deno.removeSync(path);
   }
 }
 

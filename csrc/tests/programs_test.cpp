@@ -173,7 +173,7 @@ void mutations() {
         default: w ^= 1u << rnd.below(32);
       }
     }
-    if (rnd.below(8) == 0) words.resize(rnd.below(uint32_t(words.size())));
+    if (rnd.below(8) == 0) words.resize(1 + rnd.below(uint32_t(words.size()) - 1));
     uint8_t err[512] = {};
     bl_program *p = nullptr;
     const int32_t status = create(m, words, &p, err);
@@ -199,7 +199,7 @@ void mutations() {
       case 1: w += 1 - 2 * int32_t(rnd.below(2)); break;
       default: w = int32_t(rnd.below(60)) - 2;
     }
-    if (rnd.below(8) == 0) words.resize(rnd.below(uint32_t(words.size()) + 3));
+    if (rnd.below(8) == 0) words.resize(1 + rnd.below(uint32_t(words.size()) + 2));
     std::vector<uint8_t> out(output_bytes(5, 3));
     err[0] = 0;
     if (step(p, words, out, err) != BL_OK) check(err[0] != 0, "a refusal has a text");
