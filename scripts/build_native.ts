@@ -248,6 +248,10 @@ async function build(options: Options): Promise<void> {
     "-pthread",
     ...(sanitize === undefined ? ["-static-libstdc++", "-static-libgcc"] : [`-fsanitize=${sanitize}`]),
   ];
+  // Only the ABI's names leave the library, and none may be missing.
+  if (Deno.build.os === "linux" && sanitize === undefined) {
+    linkFlags.push("-Wl,--exclude-libs,ALL", "-Wl,--no-undefined");
+  }
   const extension = Deno.build.os === "darwin" ? "dylib" : "so";
 
   await compileAll(host, options);
