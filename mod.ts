@@ -4,13 +4,29 @@
  * The native library must have been built (`deno task build`); `device: "reference"` needs none.
  *
  * @example Ask a model
- * ```ts ignore
- * import { openModel } from "./mod.ts";
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { openModel, prepare } from "./mod.ts";
  *
- * using opened = await openModel("bloom-nano-Q4_K_M.gguf");
- * for await (const { text } of opened.model.chat([{ role: "user", content: "Who are you?" }])) {
- *   Deno.stdout.writeSync(new TextEncoder().encode(text));
- * }
+ * const path = Deno.makeTempDirSync() + "/bloom-nano.gguf";
+ * await prepare("models/bloom-nano", path);
+ * using opened = await openModel(path, { device: "cpu", n_ctx: 256 });
+ * let answer = "";
+ * const messages = [{ role: "user", content: "What is 27 + 58?" }];
+ * for await (const piece of opened.model.chat(messages, { sampling: { temperature: 0 } })) answer += piece.text;
+ * assert.match(answer, /27 \+ 58 = 85/);
+ * ```
+ *
+ * @example Quantize rows of numbers
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { dequantizeRows, quantizeRows } from "./mod.ts";
+ *
+ * const rows = Float32Array.from({ length: 256 }, (_, i) => i / 256);
+ * const blocks = await quantizeRows("q8_0", rows, 256);
+ * assert.equal(blocks.length, 256 / 32 * 34);
+ * const back = await dequantizeRows("q8_0", blocks, 256);
+ * assert.ok(Math.abs(back[100] - rows[100]) < 0.01);
  * ```
  * @module
  */

@@ -60,7 +60,7 @@ for (const [name, args] of steps) {
   console.log(`${name}: ${code === 0 ? "ok" : "FAILED"}`);
 }
 
-const { code, text } = await run(["test", "-A", "--no-check", ...Deno.args]);
+const { code, text } = await run(["test", "-A", "--no-check", "--doc", ...Deno.args]);
 const summary = /(\d+) passed(?: \(\d+ steps?\))? \| (\d+) failed(?: \(\d+ steps?\))?(?: \| (\d+) ignored)?/.exec(text);
 if (summary) {
   passed += Number(summary[1]);
