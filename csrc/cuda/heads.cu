@@ -30,7 +30,7 @@ __device__ void write_cache(const HeadJob &job, uint8_t *row, uint32_t head, con
       uint8_t *block = row + (uint64_t(head) * job.head_dim / 32 + b) * sizeof(BlockQ8_0);
       block[2 + lane] = uint8_t(int8_t(roundf(__fmul_rn(x, inverse))));
       if (lane == 0) {
-        const uint32_t bits = f32_to_f16(d);
+        const uint32_t bits = f32_to_f16(d);  // not __float2half_rn: ptxas 13.0 stored its low byte as zero
         block[0] = uint8_t(bits), block[1] = uint8_t(bits >> 8);
       }
     }
