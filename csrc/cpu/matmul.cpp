@@ -21,11 +21,16 @@ namespace {
 
 constexpr uint64_t L2_ACTS = 160u << 10;  // bytes of quantized rows that one pass over a thread's weights keeps close
 constexpr uint32_t WIDE_ROWS = 4 * TILE;  // rows of a pass from which expanding a group pays
+constexpr uint64_t L2_ROWS = 256u << 10;  // bytes of f32 rows likewise
+constexpr uint32_t LEAST_ROWS = 24;       // but so many at least, to pay for the decoding of the weights
+constexpr uint32_t WIDE_FLOATS = 6;       // rows from which a panel of float weights pays
 constexpr uint64_t MIN_WORK = 32u << 10;  // weight bytes times rows below which a thread is not worth waking
 
 uint64_t tiles_of(uint64_t n_rows) { return (n_rows + TILE - 1) / TILE; }
 
 bool is_float(uint32_t type) { return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16; }
+
+bool has_panel(uint64_t n_rows, uint64_t n_in) { return n_rows >= WIDE_FLOATS && n_in % 16 == 0; }
 
 }  // namespace
 
@@ -35,6 +40,7 @@ void Matmul::reserve(uint64_t n_rows, uint64_t n_in, bool packed) {
     if (n_rows >= WIDE_ROWS) wide_bytes_ = std::max(wide_bytes_, n_in / 32 * WIDE_BYTES);
   } else {
     row_floats_ = std::max(row_floats_, n_in);
+    if (has_panel(n_rows, n_in)) panel_floats_ = std::max(panel_floats_, GROUP * n_in + PANEL_SUM_FLOATS);
   }
 }
 
@@ -42,6 +48,7 @@ void Matmul::allocate() {
   acts_ = Buffer(act_bytes_, "quantized activations");
   wide_ = Buffer(pool_.size() * wide_bytes_, "expanded weights");
   weight_rows_ = Buffer(pool_.size() * row_floats_ * 4, "decoded weight rows");
+  panels_ = Buffer(pool_.size() * panel_floats_ * 4, "decoded weight panels");
 }
 
 void Matmul::clear(size_t n_output) {
@@ -115,12 +122,26 @@ void Matmul::row_groups(const MatmulPart &part, uint64_t begin, uint64_t end, ui
   const FloatDot *dot = k_.floats[type];
   float *decoded = weight_rows_.floats() + thread * row_floats_;
   float *const *rows = y[part.output].data() + set.begin;
-  for (uint64_t o = begin * GROUP; o < std::min(n_out, end * GROUP); o++) {
+  const auto weight_row = [&](uint64_t o) {
     const uint8_t *row = w.rows + part.matrix * w.matrix_bytes + o * w.row_bytes;
-    if (!is_float(w.type)) {
-      dequantize_row(w.type, row, decoded, n_in);
-      row = reinterpret_cast<const uint8_t *>(decoded);
-    }
+    if (is_float(w.type)) return row;
+    dequantize_row(w.type, row, decoded, n_in);
+    return reinterpret_cast<const uint8_t *>(decoded);
+  };
+  if (has_panel(set.count, n_in)) {
+    const uint32_t most = uint32_t(std::clamp<uint64_t>(L2_ROWS / (n_in * 4), LEAST_ROWS, PANEL_ROWS));
+    const uint32_t n_pass = (set.count + most - 1) / most, pass = (set.count + n_pass - 1) / n_pass;
+    float *panel = panels_.floats() + thread * panel_floats_, *sums = panel + GROUP * n_in;
+    for (uint32_t first = 0; first < set.count; first += pass)
+      for (uint64_t o = begin * GROUP; o < std::min(n_out, end * GROUP); o += GROUP) {
+        const uint64_t n = std::min<uint64_t>(GROUP, n_out - o);
+        for (uint32_t i = 0; i < n; i++) k_.panel.expand[type](weight_row(o + i), n_in, i, panel);
+        k_.panel.dot(panel, n_in, x.data() + set.begin + first, std::min(pass, set.count - first), sums, rows + first, o, n);
+      }
+    return;
+  }
+  for (uint64_t o = begin * GROUP; o < std::min(n_out, end * GROUP); o++) {
+    const uint8_t *row = weight_row(o);
     for (uint32_t first = 0; first < set.count; first += TILE) {
       const uint32_t R = std::min(TILE, set.count - first);
       float out[TILE];

@@ -31,7 +31,7 @@ class Matmul {
   // Makes room for jobs of up to n_rows rows of n_in values.
   void reserve(uint64_t n_rows, uint64_t n_in, bool packed);
   void allocate();
-  uint64_t bytes() const { return acts_.size() + weight_rows_.size() + wide_.size(); }
+  uint64_t bytes() const { return acts_.size() + weight_rows_.size() + wide_.size() + panels_.size(); }
 
   // The job. Fill, then run(): x[row], y[output][row] over the rows of all sets.
   std::vector<const float *> x;
@@ -48,10 +48,11 @@ class Matmul {
 
   ThreadPool &pool_;
   const Kernels &k_;
-  uint64_t act_bytes_ = 0, row_floats_ = 0, wide_bytes_ = 0;
+  uint64_t act_bytes_ = 0, row_floats_ = 0, wide_bytes_ = 0, panel_floats_ = 0;
   Buffer acts_;                       // quantized rows: set after set, tile after tile
   Buffer wide_;                       // an expanded group for each thread
   Buffer weight_rows_;                // a decoded weight row for each thread
+  Buffer panels_;                     // a panel of float weights and its sums for each thread
   std::vector<uint64_t> set_offset_;  // of each set's tiles in acts_
   std::vector<uint32_t> first_tile_, first_group_;
 };

@@ -131,6 +131,35 @@ void float_dots() {
       }
 }
 
+// Panels give the bits of the dots of single rows.
+void float_panels() {
+  Random rnd(8);
+  const uint32_t types[N_FLOAT] = {TYPE_F32, TYPE_F16, TYPE_BF16};
+  for (int type = 0; type < N_FLOAT; type++)
+    for (const uint64_t n : {16, 48, 512, 528, 1040})
+      for (const uint32_t n_rows : {1u, 2u, 3u, 7u, PANEL_ROWS})
+        for (const uint64_t n_out : {1, 5, 8}) {
+          const std::vector<uint8_t> w = random_rows(rnd, types[type], n_out, n, 0.1f);
+          const std::vector<float> x = rnd.floats(n_rows * n);
+          const uint64_t o = 2, stride = o + n_out + 1;
+          std::vector<float> want(n_rows * stride, 7.0f);
+          std::vector<const float *> rows(n_rows);
+          for (uint32_t r = 0; r < n_rows; r++) {
+            rows[r] = x.data() + r * n;
+            for (uint64_t i = 0; i < n_out; i++)
+              kernels_portable.floats[type][0](w.data() + i * (w.size() / n_out), &rows[r], n, &want[r * stride + o + i]);
+          }
+          for (const Kernels *k : usable()) {
+            std::vector<float> panel(GROUP * n, NAN), sums(PANEL_SUM_FLOATS, NAN), got(n_rows * stride, 7.0f);
+            std::vector<float *> y(n_rows);
+            for (uint32_t r = 0; r < n_rows; r++) y[r] = got.data() + r * stride;
+            for (uint32_t i = 0; i < n_out; i++) k->panel.expand[type](w.data() + i * (w.size() / n_out), n, i, panel.data());
+            k->panel.dot(panel.data(), n, rows.data(), n_rows, sums.data(), y.data(), o, n_out);
+            check(same(want, got), "float panel", k->name);
+          }
+        }
+}
+
 void elementwise() {
   Random rnd(4);
   for (const uint64_t n : {1, 5, 8, 64, 77}) {
@@ -249,6 +278,7 @@ void kernel_tests() {
   packed_matmuls();
   hostile_activations();
   float_dots();
+  float_panels();
   elementwise();
   attention();
 }
