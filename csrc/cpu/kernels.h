@@ -25,15 +25,14 @@ using FloatDot = void (*)(const uint8_t *w, const float *const *x, uint64_t n_in
 
 enum FloatType { FLOAT_F32, FLOAT_F16, FLOAT_BF16, N_FLOAT };
 
-// The same for many activation rows and n_in a multiple of 16: expand() puts one of 8 weight rows into its place of a panel of f32,
-// dot() takes the panel against n_rows activation rows.
-constexpr uint32_t PANEL_ROWS = 126;                      // activation rows of a call at most
-constexpr uint64_t PANEL_SUM_FLOATS = PANEL_ROWS * 128u;  // of dot's buffer
-struct FloatPanel {
-  void (*expand[N_FLOAT])(const uint8_t *w, uint64_t n_in, uint32_t row, float *panel);  // panel f32 [8 n_in]
-  // x n_rows rows [n_in] · y n_rows rows, of which values o .. o + n_out (1 to 8) are overwritten
-  void (*dot)(const float *panel, uint64_t n_in, const float *const *x, uint32_t n_rows, float *sums, float *const *y, uint64_t o, uint64_t n_out);
-};
+// Many activation rows against 1 to 8 rows of float weights: PANEL_K values of k meet all rows before the next.
+//   w n_w rows [n_in], n_in a multiple of 16 · x n_rows <= PANEL_ROWS rows [n_in] · y n_rows rows, values o .. o + n_w are overwritten
+//   buffer PANEL_FLOATS floats
+constexpr uint64_t PANEL_K = 512;  // 16 KiB of decoded weights stay in the first-level cache
+constexpr uint32_t PANEL_ROWS = 132;  // fewer decode the weights too often, whatever cache the rows then lie in
+constexpr uint64_t PANEL_FLOATS = GROUP * PANEL_K + PANEL_ROWS * 16 * GROUP;
+using FloatPanel = void (*)(const uint8_t *const *w, uint32_t n_w, uint64_t n_in, const float *const *x, uint32_t n_rows, float *buffer,
+                            float *const *y, uint64_t o);
 
 // One ATTENTION op in one step.
 struct AttentionJob {
@@ -64,7 +63,7 @@ struct Kernels {
   PackedDot packed[N_PACKED][TILE];  // by layout - 1 and R - 1
   WideDot wide[N_PACKED];            // by layout - 1
   FloatDot floats[N_FLOAT][TILE];    // by FloatType and R - 1
-  FloatPanel panel;
+  FloatPanel panels[N_FLOAT];        // by FloatType
 
   // y = x / sqrt(mean(x^2) + eps) * w
   void (*rms_norm)(const float *x, const float *w, float *y, uint64_t n, float eps);

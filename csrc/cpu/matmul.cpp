@@ -7,9 +7,10 @@
 //           Q4_K, Q5_K   per superblock a = fma(scale * dot, da, a), m = fma(min, s, m); acc = fma(d, a, acc), acc = fma(-dmin, m, acc)
 //           Q6_K         per superblock a = fma(sum of scale * dot over both 16s, da, a), blocks in the order 0 2 1 3 4 6 5 7;
 //                        acc = fma(d, a, acc)
-//           F32 F16 BF16 16 lanes (impl/float_dot.h); every other type decoded to f32 and then the same
+//           F32 F16 BF16 16 lanes (impl/float_dot.h, impl/float_panel.h for many rows); every other type decoded to f32 and then the same
 // floor   one row: the bytes of the matrix; many rows: 32 multiply-adds a cycle and maddubs (two a cycle on Zen 3); measured there: 30
-//         multiply-adds a cycle for Q4_K and Q5_K, 19 to 29 for the others, bound by instruction issue
+//         multiply-adds a cycle for Q4_K and Q5_K, 19 to 29 for the others, bound by instruction issue;
+//         float weights: two fma of 8 lanes a cycle, 78 GFLOP/s a core there; measured 40 to 65
 #include "matmul.h"
 
 #include <algorithm>
@@ -21,9 +22,7 @@ namespace {
 
 constexpr uint64_t L2_ACTS = 160u << 10;  // bytes of quantized rows that one pass over a thread's weights keeps close
 constexpr uint32_t WIDE_ROWS = 4 * TILE;  // rows of a pass from which expanding a group pays
-constexpr uint64_t L2_ROWS = 256u << 10;  // bytes of f32 rows likewise
-constexpr uint32_t LEAST_ROWS = 24;       // but so many at least, to pay for the decoding of the weights
-constexpr uint32_t WIDE_FLOATS = 6;       // rows from which a panel of float weights pays
+constexpr uint32_t WIDE_FLOATS = 5;       // rows from which a panel of float weights pays
 constexpr uint64_t MIN_WORK = 32u << 10;  // weight bytes times rows below which a thread is not worth waking
 
 uint64_t tiles_of(uint64_t n_rows) { return (n_rows + TILE - 1) / TILE; }
@@ -39,8 +38,9 @@ void Matmul::reserve(uint64_t n_rows, uint64_t n_in, bool packed) {
     act_bytes_ = std::max(act_bytes_, n_rows * act_row_bytes(n_in));
     if (n_rows >= WIDE_ROWS) wide_bytes_ = std::max(wide_bytes_, n_in / 32 * WIDE_BYTES);
   } else {
-    row_floats_ = std::max(row_floats_, n_in);
-    if (has_panel(n_rows, n_in)) panel_floats_ = std::max(panel_floats_, GROUP * n_in + PANEL_SUM_FLOATS);
+    const bool panels = has_panel(n_rows, n_in);
+    row_floats_ = std::max(row_floats_, panels ? GROUP * n_in : n_in);
+    if (panels) panel_floats_ = PANEL_FLOATS;
   }
 }
 
@@ -48,7 +48,7 @@ void Matmul::allocate() {
   acts_ = Buffer(act_bytes_, "quantized activations");
   wide_ = Buffer(pool_.size() * wide_bytes_, "expanded weights");
   weight_rows_ = Buffer(pool_.size() * row_floats_ * 4, "decoded weight rows");
-  panels_ = Buffer(pool_.size() * panel_floats_ * 4, "decoded weight panels");
+  panels_ = Buffer(pool_.size() * panel_floats_ * 4, "panels of weights");
 }
 
 void Matmul::clear(size_t n_output) {
@@ -122,26 +122,27 @@ void Matmul::row_groups(const MatmulPart &part, uint64_t begin, uint64_t end, ui
   const FloatDot *dot = k_.floats[type];
   float *decoded = weight_rows_.floats() + thread * row_floats_;
   float *const *rows = y[part.output].data() + set.begin;
-  const auto weight_row = [&](uint64_t o) {
+  const auto weight_row = [&](uint64_t o, float *decoded) {
     const uint8_t *row = w.rows + part.matrix * w.matrix_bytes + o * w.row_bytes;
     if (is_float(w.type)) return row;
     dequantize_row(w.type, row, decoded, n_in);
     return reinterpret_cast<const uint8_t *>(decoded);
   };
   if (has_panel(set.count, n_in)) {
-    const uint32_t most = uint32_t(std::clamp<uint64_t>(L2_ROWS / (n_in * 4), LEAST_ROWS, PANEL_ROWS));
-    const uint32_t n_pass = (set.count + most - 1) / most, pass = (set.count + n_pass - 1) / n_pass;
-    float *panel = panels_.floats() + thread * panel_floats_, *sums = panel + GROUP * n_in;
+    const uint32_t n_pass = (set.count + PANEL_ROWS - 1) / PANEL_ROWS;
+    const uint32_t pass = ((set.count + n_pass - 1) / n_pass + 2) / 3 * 3;  // even passes of whole threes
+    float *buffer = panels_.floats() + thread * panel_floats_;
     for (uint32_t first = 0; first < set.count; first += pass)
       for (uint64_t o = begin * GROUP; o < std::min(n_out, end * GROUP); o += GROUP) {
-        const uint64_t n = std::min<uint64_t>(GROUP, n_out - o);
-        for (uint32_t i = 0; i < n; i++) k_.panel.expand[type](weight_row(o + i), n_in, i, panel);
-        k_.panel.dot(panel, n_in, x.data() + set.begin + first, std::min(pass, set.count - first), sums, rows + first, o, n);
+        const uint32_t n = uint32_t(std::min<uint64_t>(GROUP, n_out - o));
+        const uint8_t *group[GROUP];
+        for (uint32_t i = 0; i < n; i++) group[i] = weight_row(o + i, decoded + i * n_in);
+        k_.panels[type](group, n, n_in, x.data() + set.begin + first, std::min(pass, set.count - first), buffer, rows + first, o);
       }
     return;
   }
   for (uint64_t o = begin * GROUP; o < std::min(n_out, end * GROUP); o++) {
-    const uint8_t *row = weight_row(o);
+    const uint8_t *row = weight_row(o, decoded);
     for (uint32_t first = 0; first < set.count; first += TILE) {
       const uint32_t R = std::min(TILE, set.count - first);
       float out[TILE];

@@ -51,7 +51,7 @@ class Matmul {
   uint64_t act_bytes_ = 0, row_floats_ = 0, wide_bytes_ = 0, panel_floats_ = 0;
   Buffer acts_;                       // quantized rows: set after set, tile after tile
   Buffer wide_;                       // an expanded group for each thread
-  Buffer weight_rows_;                // a decoded weight row for each thread
+  Buffer weight_rows_;                // decoded weight rows for each thread
   Buffer panels_;                     // a panel of float weights and its sums for each thread
   std::vector<uint64_t> set_offset_;  // of each set's tiles in acts_
   std::vector<uint32_t> first_tile_, first_group_;

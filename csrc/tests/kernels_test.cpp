@@ -150,11 +150,12 @@ void float_panels() {
               kernels_portable.floats[type][0](w.data() + i * (w.size() / n_out), &rows[r], n, &want[r * stride + o + i]);
           }
           for (const Kernels *k : usable()) {
-            std::vector<float> panel(GROUP * n, NAN), sums(PANEL_SUM_FLOATS, NAN), got(n_rows * stride, 7.0f);
+            std::vector<float> buffer(PANEL_FLOATS, NAN), got(n_rows * stride, 7.0f);
             std::vector<float *> y(n_rows);
             for (uint32_t r = 0; r < n_rows; r++) y[r] = got.data() + r * stride;
-            for (uint32_t i = 0; i < n_out; i++) k->panel.expand[type](w.data() + i * (w.size() / n_out), n, i, panel.data());
-            k->panel.dot(panel.data(), n, rows.data(), n_rows, sums.data(), y.data(), o, n_out);
+            const uint8_t *group[GROUP];
+            for (uint32_t i = 0; i < n_out; i++) group[i] = w.data() + i * (w.size() / n_out);
+            k->panels[type](group, uint32_t(n_out), n, rows.data(), n_rows, buffer.data(), y.data(), o);
             check(same(want, got), "float panel", k->name);
           }
         }

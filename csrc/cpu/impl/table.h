@@ -24,6 +24,6 @@
   {                                                                                                                            \
     isa, quantize_tile, {BL_TILES(dot_q4_0), BL_TILES(dot_q8_0), BL_TILES(dot_q4_K), BL_TILES(dot_q5_K), BL_TILES(dot_q6_K)},   \
         BL_WIDE, {BL_FLOAT_TILES(FLOAT_F32), BL_FLOAT_TILES(FLOAT_F16), BL_FLOAT_TILES(FLOAT_BF16)},                            \
-        {{float_expand<FLOAT_F32>, float_expand<FLOAT_F16>, float_expand<FLOAT_BF16>}, float_panel}, rms_norm, add, silu_mul, axpy, rope, \
+        {float_panel<FLOAT_F32>, float_panel<FLOAT_F16>, float_panel<FLOAT_BF16>}, rms_norm, add, silu_mul, axpy, rope, \
         log_sum_exp, find_above, exp_row, encode_cache, attend                                                                 \
   }
