@@ -66,7 +66,8 @@ export interface OpenedModel extends Disposable {
  * @example
  * ```ts ignore
  * using opened = await openModel("model.gguf", { device: "cpu" });
- * for await (const piece of opened.model.chat([{ role: "user", content: "Who are you?" }])) console.log(piece.text);
+ * let answer = "";
+ * for await (const { text } of opened.model.chat([{ role: "user", content: "Who are you?" }])) answer += text;
  * ```
  */
 export async function openModel(

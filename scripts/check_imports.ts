@@ -25,6 +25,8 @@ const CONFINED: Readonly<Record<string, readonly string[]>> = {
   "cli-progress": ["cli/progress.ts"],
   hono: ["serve/"],
   "prom-client": ["serve/"],
+  zod: ["serve/"],
+  "@huggingface/jinja": ["core/chat/jinja/"],
 };
 
 async function* sources(folder: string): AsyncGenerator<string> {
