@@ -347,8 +347,10 @@ int32_t bl_quantize(bl_runtime *rt, uint32_t device, uint32_t src_type, const ui
            (ull)want_src, (ull)want_dst);
     if (n_rows == 0) return;
     need(src != nullptr && dst != nullptr, "a pointer is NULL");
-    if (!d.quantize(src_type, src, dst_type, dst, n_rows, n_per_row, weights))
+    if (!d.quantize(src_type, src, dst_type, dst, n_rows, n_per_row, weights)) {
+      if (device != 0) fail(BL_ERR_UNSUPPORTED, "Cannot quantize on device %u: it has no encoders, use device 0", device);
       host_quantize(rt->pool, src_type, src, dst_type, dst, n_rows, n_per_row, weights);
+    }
   });
 }
 
@@ -360,7 +362,10 @@ int32_t bl_dequantize(bl_runtime *rt, uint32_t device, uint32_t type, const uint
     if (n_src != want) fail(BL_ERR_ARGUMENT, "Cannot dequantize: the source has %llu bytes, expected %llu", (ull)n_src, (ull)want);
     if (n == 0) return;
     need(src != nullptr && dst != nullptr, "a pointer is NULL");
-    if (!d.dequantize(type, src, dst, n)) host_dequantize(rt->pool, type, src, dst, n);
+    if (!d.dequantize(type, src, dst, n)) {
+      if (device != 0) fail(BL_ERR_UNSUPPORTED, "Cannot dequantize on device %u: it has no decoders, use device 0", device);
+      host_dequantize(rt->pool, type, src, dst, n);
+    }
   });
 }
 

@@ -92,7 +92,7 @@ class Device {
   // Every op and every weight of the program is on this device. `program`, weights and caches outlive the Exec.
   virtual std::unique_ptr<Exec> compile(const Program &program, const std::vector<DeviceTensor *> &weights,
                                         const std::vector<DeviceCache *> &caches) = 0;
-  // bl_quantize and bl_dequantize with checked sizes; false where this device has no way to do it (the host does it then).
+  // bl_quantize and bl_dequantize with checked sizes; false where this device has no way to do it: abi.cpp does it on device 0, refuses on a card.
   virtual bool quantize(uint32_t src_type, const uint8_t *src, uint32_t dst_type, uint8_t *dst, uint64_t n_rows, uint64_t n_per_row,
                         const float *weights) {
     (void)src_type, (void)src, (void)dst_type, (void)dst, (void)n_rows, (void)n_per_row, (void)weights;
