@@ -4,6 +4,7 @@
  */
 import type { ChatMessage, ChatTemplate } from "../core/chat/template.ts";
 import { BloomeryError, UsageError } from "../core/errors.ts";
+import { parseJson } from "../core/json.ts";
 import { type Command, COMMON, EXIT, type Flags, type Invocation } from "./command.ts";
 import { inputLines } from "./lines.ts";
 
@@ -124,7 +125,7 @@ function read(path: string): string {
 function render(chat: ChatTemplate, text: string): string {
   let input: unknown;
   try {
-    input = JSON.parse(text);
+    input = parseJson(text);
   } catch (cause) {
     throw new UsageError("usage.conversation", `Cannot read the conversation: ${(cause as Error).message}`, { cause });
   }

@@ -2,6 +2,7 @@
  * A chat request's conversation, checked and rendered to a prompt.
  * @module
  */
+import { parseJson } from "../core/json.ts";
 import type { App } from "./app.ts";
 import { badRequest, unsupported } from "./errors.ts";
 import type { Tokenizer } from "./model.ts";
@@ -81,7 +82,7 @@ function prepareCall(call: Call, i: number, j: number): Record<string, unknown> 
   if (typeof args === "string") {
     const text = args;
     try {
-      args = text.trim() === "" ? {} : JSON.parse(text);
+      args = text.trim() === "" ? {} : parseJson(text);
     } catch {
       args = undefined;
     }

@@ -10,7 +10,7 @@ import { chatTokens, renderChat } from "./conversation.ts";
 import { anthropicErrorBody, toApiError, unsupported } from "./errors.ts";
 import type { Generation, GenerationEnd } from "./generation.ts";
 import type { ChatDelta } from "./model.ts";
-import { chatSchema, checkValue, opt, parseBody } from "./schemas.ts";
+import { chatSchema, checkValue, jsonObject, opt, parseBody } from "./schemas.ts";
 import { type SseItem, sseResponse } from "./sse.ts";
 
 const block = z.looseObject({ type: z.string() });
@@ -27,7 +27,7 @@ const conversationShape = {
     type: opt(z.string()),
     name: z.string().min(1),
     description: opt(z.string()),
-    input_schema: opt(z.record(z.string(), z.unknown())),
+    input_schema: opt(jsonObject),
   }))),
   tool_choice: opt(z.looseObject({
     type: z.enum(["auto", "any", "tool", "none"]),

@@ -4,6 +4,7 @@
  * @module
  */
 import { z } from "zod";
+import { parseJson } from "../core/json.ts";
 import { ApiError, badRequest } from "./errors.ts";
 import { REASONING_FORMATS } from "./model.ts";
 
@@ -12,7 +13,14 @@ export function opt<T extends z.ZodType>(schema: T) {
   return schema.nullish().transform((v) => v ?? undefined);
 }
 
-const jsonSchema = z.union([z.record(z.string(), z.unknown()), z.boolean()]);
+/**
+ * Any JSON object, as it is: a schema that copies it would lose what parseJson() kept of its source, which templates print.
+ */
+export const jsonObject = z.custom<Record<string, unknown>>(
+  (v) => typeof v === "object" && v !== null && !Array.isArray(v),
+  { error: "expected an object" },
+);
+const jsonSchema = z.union([jsonObject, z.boolean()]);
 const number = z.number();
 /** JSON has one kind of number: 1.0 is an integer, 1e300 is one that gets clamped. */
 const integer = z.number().refine(Number.isInteger, { error: "expected an integer" });
@@ -117,7 +125,7 @@ const toolCall = z.looseObject({
   type: opt(z.string()),
   function: z.looseObject({
     name: z.string(),
-    arguments: z.union([z.string(), z.record(z.string(), z.unknown())]).nullish(),
+    arguments: z.union([z.string(), jsonObject]).nullish(),
   }),
 });
 
@@ -135,7 +143,7 @@ const tool = z.looseObject({
   function: z.looseObject({
     name: z.string().min(1),
     description: z.string().nullish(),
-    parameters: z.record(z.string(), z.unknown()).nullish(),
+    parameters: jsonObject.nullish(),
   }),
 });
 
@@ -148,7 +156,7 @@ const conversationShape = {
     z.looseObject({ type: z.literal("function"), function: z.looseObject({ name: z.string() }) }),
   ])),
   parallel_tool_calls: opt(z.boolean()),
-  chat_template_kwargs: opt(z.record(z.string(), z.unknown())),
+  chat_template_kwargs: opt(jsonObject),
   reasoning_effort: opt(z.string()),
   add_generation_prompt: opt(z.boolean()),
   continue_final_message: opt(z.boolean()),
@@ -197,7 +205,7 @@ export function parseBody<S extends z.ZodType>(schema: S, text: string): z.outpu
   }
   let value: unknown;
   try {
-    value = JSON.parse(text);
+    value = parseJson(text);
   } catch (cause) {
     throw new ApiError(
       400,

@@ -90,7 +90,7 @@ export class ChatTemplate {
       }],
       ["strftime_now", ([format]) => strftime(now, format === undefined ? "%c" : str(format))],
     ]);
-    for (const [name, v] of Object.entries(args.kwargs ?? {})) if (v !== undefined) variables.set(name, toValue(v));
+    for (const [name, v] of toValue(args.kwargs ?? {}) as Map<string, Value>) variables.set(name, v);
     try {
       return evaluateTemplate(this.#tree, variables);
     } catch (e) {

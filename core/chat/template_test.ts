@@ -3,6 +3,7 @@ import fc from "fast-check";
 import { gunzipSync } from "node:zlib";
 import { repoDir, sharedDir } from "../../tests/shared.ts";
 import { TextError } from "../errors.ts";
+import { parseJson } from "../json.ts";
 import { type ChatMessage, ChatTemplate } from "./template.ts";
 
 const options = { bosToken: "<s>", eosToken: "</s>", now: () => new Date(2026, 0, 15, 12, 30), name: "test.jinja" };
@@ -261,4 +262,29 @@ Deno.test("ChatTemplate gives a text or a TextError, whatever the source", () =>
     }),
     { numRuns: 5000 },
   );
+});
+
+Deno.test("a template prints keys in the order of the request, floats as floats and long integers whole", () => {
+  const t = new ChatTemplate("{{ messages[0].x|tojson }} {{ messages[0].x }} {{ k }} {{ messages[0].x.b is float }}", {
+    bosToken: "",
+    eosToken: "",
+  });
+  const x = '{"b": 1.0, "7": 12345678901234567890, "a": {"1": 1e20, "0": -0.0}}';
+  const { messages, kwargs } = parseJson(`{"messages": [{"role": "user", "x": ${x}}], "kwargs": {"k": 2.0}}`) as {
+    messages: ChatMessage[];
+    kwargs: Record<string, unknown>;
+  };
+  assert.equal(
+    t.render({ messages, kwargs }),
+    `{"b": 1.0, "7": 12345678901234567890, "a": {"1": 1e+20, "0": -0.0}} ` +
+      `{'b': 1.0, '7': 12345678901234567890, 'a': {'1': 1e+20, '0': -0.0}} 2.0 True`,
+  );
+});
+
+Deno.test("a template may walk over tools where there are none", () => {
+  const t = new ChatTemplate("{% for t in tools %}x{% endfor %}{{ tools|list|length }}{{ tools is none }}", {
+    bosToken: "",
+    eosToken: "",
+  });
+  assert.equal(t.render({ messages: [] }), "0True");
 });

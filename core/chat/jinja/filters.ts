@@ -2,6 +2,7 @@
  * Filters (`value | name(args)`) and tests (`value is name(args)`) of Jinja, as templates of chat models use them.
  * @module
  */
+import { parseJson } from "../../json.ts";
 import { capitalize, isMethodName, method, percentFormat, replace, strip, titleCase } from "./methods.ts";
 import {
   type Callable,
@@ -157,7 +158,7 @@ const filters: Record<string, Filter> = {
   // No filter of Jinja's: DeepSeek's templates expect it of whoever renders them.
   from_json: (v) => {
     try {
-      return toValue(JSON.parse(str(v)));
+      return toValue(parseJson(str(v)));
     } catch (e) {
       throw new TemplateFailure(`from_json: ${(e as Error).message}`);
     }
@@ -280,7 +281,7 @@ const tests: Record<string, Test> = {
   ge: (v, x) => compare(v, x) >= 0,
   gt: (v, x) => compare(v, x) > 0,
   in: (v, x) => contains(x, v),
-  integer: (v) => typeof v === "number",
+  integer: (v) => typeof v === "number" || typeof v === "bigint",
   iterable: (v) => isText(v) || Array.isArray(v) || v instanceof Map || v instanceof Undefined,
   le: (v, x) => compare(v, x) <= 0,
   lower: (v) => str(v) === str(v).toLowerCase() && str(v) !== str(v).toUpperCase(),

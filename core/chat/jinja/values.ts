@@ -1,10 +1,12 @@
 /**
  * Values of the template language and what Python says of them: `str()`, `repr()`, truth, equality, order, JSON.
  *
- * JavaScript values stand for themselves where the two languages agree. Integers are numbers, floats are `Float`
- * (Python prints 1.0 where JavaScript prints 1), dicts are `Map` (key order, integer keys), tuples are `Tuple`.
+ * JavaScript values stand for themselves where the two languages agree. Integers are numbers, or bigints beyond 2^53,
+ * floats are `Float` (Python prints 1.0 where JavaScript prints 1), dicts are `Map` (key order, integer keys), tuples are
+ * `Tuple`.
  * @module
  */
+import { sourceOf } from "../../json.ts";
 
 /** A Python float. */
 export class Float {
@@ -41,6 +43,7 @@ export type Callable = (args: Value[], kwargs: Map<string, Value>) => Value;
 export type Value =
   | string
   | number
+  | bigint
   | boolean
   | null
   | Float
@@ -57,24 +60,30 @@ export class TemplateFailure extends Error {}
 /** `raise_exception(words)`: the template refuses the conversation. */
 export class TemplateRefusal extends Error {}
 
-/** JSON-like input to values; `Map` keeps the order of integer-like keys, which a plain object cannot. */
+/** JSON-like input to values; what {@link sourceOf} knows of a parsed text counts: order of keys, floats, long integers. */
 export function toValue(input: unknown): Value {
   switch (typeof input) {
     case "string":
     case "boolean":
+    case "bigint":
       return input;
     case "number":
       return Number.isInteger(input) ? input : new Float(input);
-    case "bigint":
-      return Number(input);
     case "function":
       return input as Callable;
     case "object": {
       if (input === null) return null;
-      if (Array.isArray(input)) return input.map(toValue);
-      const entries = input instanceof Map ? input.entries() : Object.entries(input);
+      const source = sourceOf(input);
+      const member = (key: string | number, value: unknown) => {
+        const literal = source?.literals?.get(key);
+        return literal === undefined ? toValue(value) : numberOf(literal);
+      };
+      if (Array.isArray(input)) return input.map((value, i) => member(i, value));
+      const entries = input instanceof Map
+        ? input.entries()
+        : source?.keys?.map((key) => [key, (input as Record<string, unknown>)[key]] as const) ?? Object.entries(input);
       const map = new Map<Value, Value>();
-      for (const [key, value] of entries) if (value !== undefined) map.set(key as Value, toValue(value));
+      for (const [key, value] of entries) if (value !== undefined) map.set(key as Value, member(key, value));
       return map;
     }
     default:
@@ -82,11 +91,18 @@ export function toValue(input: unknown): Value {
   }
 }
 
+/** The number that a JSON literal is in Python. */
+function numberOf(literal: string): Value {
+  if (/[.eE]/.test(literal)) return new Float(Number(literal));
+  const n = Number(literal);
+  return Number.isSafeInteger(n) ? n : BigInt(literal);
+}
+
 /** The type name that Python's messages would carry. */
 export function typeName(v: Value): string {
   if (v === null) return "NoneType";
   if (typeof v === "string") return "str";
-  if (typeof v === "number") return "int";
+  if (typeof v === "number" || typeof v === "bigint") return "int";
   if (typeof v === "boolean") return "bool";
   if (typeof v === "function") return "function";
   if (v instanceof Float) return "float";
@@ -114,7 +130,7 @@ export function truthy(v: Value): boolean {
 /** A number of Python's tower (bool included), or undefined. */
 export function numeric(v: Value): number | undefined {
   if (typeof v === "number") return v;
-  if (typeof v === "boolean") return v ? 1 : 0;
+  if (typeof v === "boolean" || typeof v === "bigint") return Number(v);
   return v instanceof Float ? v.value : undefined;
 }
 
@@ -157,12 +173,15 @@ function compareText(a: string, b: string): number {
   return x.length - y.length;
 }
 
-/** Items that `for` and the sequence filters walk over. */
+/**
+ * Items that `for` and the sequence filters walk over. None has none of them: Python would refuse, but what templates walk
+ * over without asking is `tools` and `documents`, and a conversation without tools is no error of the user's.
+ */
 export function iterate(v: Value): Value[] {
   if (Array.isArray(v)) return v;
   if (isText(v)) return [...textOf(v)];
   if (v instanceof Map) return [...v.keys()];
-  if (v instanceof Undefined) return [];
+  if (v === null || v instanceof Undefined) return [];
   throw new TemplateFailure(`'${typeName(v)}' object is not iterable`);
 }
 
@@ -207,7 +226,7 @@ export function str(v: Value): string {
 export function repr(v: Value): string {
   if (v === null) return "None";
   if (typeof v === "boolean") return v ? "True" : "False";
-  if (typeof v === "number") return Object.is(v, -0) ? "0" : String(v);
+  if (typeof v === "number" || typeof v === "bigint") return String(v); // -0 is "0"
   if (v instanceof Float) return floatText(v.value);
   if (isText(v)) return quote(textOf(v));
   if (v instanceof Undefined) return "Undefined";
@@ -259,7 +278,7 @@ export function json(v: Value, style: JsonStyle): string {
   const write = (x: Value, depth: number): string => {
     if (x === null || x instanceof Undefined) return "null";
     if (typeof x === "boolean") return String(x);
-    if (typeof x === "number") return repr(x);
+    if (typeof x === "number" || typeof x === "bigint") return repr(x);
     if (x instanceof Float) {
       return Number.isFinite(x.value)
         ? floatText(x.value)
