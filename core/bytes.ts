@@ -237,6 +237,42 @@ export class ByteCursor {
     return this.#text.slice(at, at + n);
   }
 
+  /**
+   * Steps over `ends.length` strings, each a u64 length and its bytes, and writes into `ends` where each of them ends,
+   * counted from where the first began. A vocabulary has hundreds of thousands: a step costs no call and no text.
+   * @param field Names string `i`.
+   * @returns the bytes of all; `ends` is right where that is below 4 GiB.
+   */
+  skipStrings(ends: Uint32Array, field: (i: number) => string, limit: number): number {
+    const start = this.#pos;
+    for (let i = 0; i < ends.length;) {
+      i = this.#skipStringsInWindow(ends, i, start, limit);
+      if (i === ends.length) break;
+      const name = () => field(i);
+      this.skip(this.count(name, 1, limit), name);
+      ends[i++] = this.#pos - start;
+    }
+    return this.#pos - start;
+  }
+
+  /** The same for as many strings from `i` on as have their lengths in the window and are well; the next one. */
+  #skipStringsInWindow(ends: Uint32Array, i: number, start: number, limit: number): number {
+    const window = this.#window;
+    const last = window.length - 8;
+    const most = Math.min(limit, this.source.size);
+    let at = this.#pos - this.#start;
+    while (i < ends.length && at >= 0 && at <= last) {
+      const length = window[at] + window[at + 1] * 0x100 + window[at + 2] * 0x10000 + window[at + 3] * 0x1000000;
+      const isLong = (window[at + 4] | window[at + 5] | window[at + 6] | window[at + 7]) !== 0;
+      const end = at + 8 + length;
+      if (isLong || length > most || this.#start + end > this.source.size) break;
+      at = end;
+      ends[i++] = this.#start + at - start;
+    }
+    this.#pos = this.#start + at;
+    return i;
+  }
+
   /** Steps over `n` bytes without reading them. */
   skip(n: number, field: FieldName): void {
     if (n > this.remaining) throw pastEnd(this.source.name, field, this.#pos, n, this.remaining);

@@ -233,18 +233,16 @@ class HeaderReader {
   #strings(n: number, field: string): StringArray {
     const start = this.#in.position;
     const ends = new Uint32Array(n);
-    for (let i = 0; i < n; i++) {
-      this.#in.skip(this.#in.count(`the length of string ${i} of ${field}`, 1, MAX_LENGTH), field);
-      ends[i] = this.#in.position - start;
-    }
-    const length = this.#in.position - start;
+    const length = this.#in.skipStrings(ends, (i) => `the length of string ${i} of ${field}`, MAX_LENGTH);
     if (length > 0xffffffff) {
       throw this.#fail("format.limit", `${field} holds ${length} bytes of strings, expected less than 4 GiB`, {
         field,
         got: length,
       });
     }
-    return new StringArray(this.source.read(start, length).slice(), ends);
+    const packed = this.source.read(start, length);
+    // a view would keep its whole source in memory
+    return new StringArray(packed.length === packed.buffer.byteLength ? packed : packed.slice(), ends);
   }
 
   #alignment(metadata: Metadata): number {
