@@ -21,48 +21,65 @@ export function hashEnd(hash: number): number {
 }
 
 export class TextTable {
-  private readonly slots: Int32Array; // index + 1, 0 is free
-  private readonly hashes: Int32Array;
-  private readonly mask: number;
   private readonly packed: Uint8Array;
   private readonly ends: Uint32Array;
+  /** `32 - shift` upper bits of a hash are its bucket. */
+  private readonly shift: number;
+  private readonly bucketEnds: Uint32Array; // [buckets]
+  private readonly hashes: Int32Array; // [n], bucket by bucket
+  private readonly indices: Int32Array; // [n], likewise; ascending within a bucket
   /** Bytes of the longest string. */
   readonly maxLength: number;
-  /** A string that is there twice, as the pair of its indices; of such strings the first is found. */
-  readonly duplicate: readonly [number, number] | undefined;
 
+  /**
+   * Buckets are filled by counting and then placing, not by probing: both passes write near where they wrote before, and
+   * probing a table of megabytes waits for memory at every string.
+   */
   constructor(readonly strings: StringArray) {
     const { packed, ends } = strings;
     const n = ends.length;
-    let size = 16;
-    while (size < n * 2) size *= 2;
-    const mask = size - 1;
-    const slots = new Int32Array(size);
+    let bits = 4;
+    while (4 << bits < n) bits++; // two to four strings a bucket
+    const shift = 32 - bits;
+    const byIndex = new Int32Array(n);
+    const bucketEnds = new Uint32Array(1 << bits);
+    const maxLength = hashAll(packed, ends, byIndex);
+    for (let i = 0; i < n; i++) bucketEnds[byIndex[i] >>> shift]++;
+    for (let bucket = 0, next = 0; bucket < bucketEnds.length; bucket++) {
+      const count = bucketEnds[bucket];
+      bucketEnds[bucket] = next; // a bucket's start for now; placing its strings moves it to its end
+      next += count;
+    }
     const hashes = new Int32Array(n);
+    const indices = new Int32Array(n);
+    for (let i = 0; i < n; i++) {
+      const hash = byIndex[i];
+      const at = bucketEnds[hash >>> shift]++;
+      hashes[at] = hash;
+      indices[at] = i;
+    }
     this.packed = packed;
     this.ends = ends;
-    this.mask = mask;
-    this.slots = slots;
+    this.shift = shift;
+    this.bucketEnds = bucketEnds;
     this.hashes = hashes;
-    let maxLength = 0;
-    for (let i = 0, start = 8; i < n; start = ends[i++] + 8) {
-      const end = ends[i];
-      if (end - start > maxLength) maxLength = end - start;
-      const hash = hashEnd(hashBytes(HASH_START, packed, start, end));
-      hashes[i] = hash;
-      let slot = hash & mask;
-      let other = slots[slot];
-      while (other !== 0) {
-        if (hashes[other - 1] === hash && this.equals(other - 1, packed, start, end)) {
-          this.duplicate ??= [other - 1, i];
-          break;
-        }
-        slot = (slot + 1) & mask;
-        other = slots[slot];
-      }
-      if (other === 0) slots[slot] = i + 1;
-    }
+    this.indices = indices;
     this.maxLength = maxLength;
+  }
+
+  /** A string that is there twice, as the pair of its indices. Of such strings `find` finds the first. */
+  duplicate(): readonly [number, number] | undefined {
+    const { hashes, indices, bucketEnds, packed } = this;
+    for (let bucket = 0, from = 0; bucket < bucketEnds.length; from = bucketEnds[bucket++]) {
+      for (let at = from + 1; at < bucketEnds[bucket]; at++) {
+        for (let other = from; other < at; other++) {
+          if (hashes[other] !== hashes[at]) continue;
+          const index = indices[at];
+          if (this.equals(indices[other], packed, this.start(index), this.end(index))) return [indices[other], index];
+        }
+      }
+    }
+    return undefined;
   }
 
   private equals(index: number, bytes: Uint8Array, from: number, to: number): boolean {
@@ -89,11 +106,23 @@ export class TextTable {
 
   /** `find` where the finished hash of the bytes is known. */
   findHashed(hash: number, bytes: Uint8Array, from: number, to: number): number {
-    const { slots, hashes, mask } = this;
-    for (let slot = hash & mask; slots[slot] !== 0; slot = (slot + 1) & mask) {
-      const index = slots[slot] - 1;
-      if (hashes[index] === hash && this.equals(index, bytes, from, to)) return index;
+    const { hashes, bucketEnds } = this;
+    const bucket = hash >>> this.shift;
+    const end = bucketEnds[bucket];
+    for (let at = bucket === 0 ? 0 : bucketEnds[bucket - 1]; at < end; at++) {
+      if (hashes[at] === hash && this.equals(this.indices[at], bytes, from, to)) return this.indices[at];
     }
     return -1;
   }
+}
+
+/** Hashes of all strings into `hashes`; returns the length of the longest string. A loop of its own, compiled early. */
+function hashAll(packed: Uint8Array, ends: Uint32Array, hashes: Int32Array): number {
+  let maxLength = 0;
+  for (let i = 0, start = 8; i < ends.length; start = ends[i++] + 8) {
+    const end = ends[i];
+    if (end - start > maxLength) maxLength = end - start;
+    hashes[i] = hashEnd(hashBytes(HASH_START, packed, start, end));
+  }
+  return maxLength;
 }

@@ -15,19 +15,23 @@ export function isWhitespace(cp: number): boolean {
     (cp >= 0x2000 && cp <= 0x200a) || cp === 0x2028 || cp === 0x2029 || cp === 0x202f || cp === 0x205f || cp === 0x3000;
 }
 
-let categoryTable: Uint8Array | undefined;
-
-/** First letter of the general category of every code point as a char code; "U" where 15.1 assigns nothing. */
-function categories(): Uint8Array {
-  if (categoryTable) return categoryTable;
+/** A table over all code points of what `valueOf` gives for the first letter of the general category. */
+function tableOf(valueOf: (letter: string) => number): Uint8Array {
   const table = new Uint8Array(0x110000);
   let at = 0;
   for (const [, letter, length] of UNICODE_CATEGORY_RUNS.matchAll(/([A-Z])([0-9a-z]+)/g)) {
     const end = at + parseInt(length, 36);
-    table.fill(letter.charCodeAt(0), at, end);
+    table.fill(valueOf(letter), at, end);
     at = end;
   }
-  return categoryTable = table;
+  return table;
+}
+
+let categoryTable: Uint8Array | undefined;
+
+/** First letter of the general category of every code point as a char code; "U" where 15.1 assigns nothing. */
+function categories(): Uint8Array {
+  return categoryTable ??= tableOf((letter) => letter.charCodeAt(0));
 }
 
 let unitTable: Uint8Array | undefined;
@@ -35,11 +39,8 @@ let unitTable: Uint8Array | undefined;
 /** Collapsed unit of every code point (`UNIT`, or the code point itself below 128). */
 export function collapsedUnits(): Uint8Array {
   if (unitTable) return unitTable;
-  const category = categories();
-  const unitOf = new Uint8Array(128).fill(UNIT.other);
-  for (const letter of ["N", "L", "P", "M", "S"] as const) unitOf[letter.charCodeAt(0)] = UNIT[letter];
-  const table = new Uint8Array(0x110000);
-  for (let cp = 0; cp < table.length; cp++) table[cp] = unitOf[category[cp]];
+  const unitOf: Record<string, number> = UNIT;
+  const table = tableOf((letter) => unitOf[letter] ?? UNIT.other);
   for (let cp = 0; cp < 128; cp++) table[cp] = cp;
   for (let cp = 128; cp <= 0x3000; cp++) if (isWhitespace(cp)) table[cp] = UNIT.space;
   return unitTable = table;

@@ -22,8 +22,9 @@ export class Vocab {
     const tokens = withoutEmptyTexts(metadata.strs("tokenizer.ggml.tokens"));
     this.n = tokens.length;
     this.table = new TextTable(tokens);
-    if (this.table.duplicate) {
-      const [first, second] = this.table.duplicate;
+    const duplicate = this.table.duplicate();
+    if (duplicate) {
+      const [first, second] = duplicate;
       throw new TextError(
         "text.duplicate_token",
         `Cannot use the vocabulary of ${metadata.file}: tokens ${first} and ${second} are both ` +
