@@ -13,7 +13,7 @@ export function folderQuantizeSource(dir: string, options: PrepareOptions = {}):
   const tensors = prepared.tensors.map((t) => ({ ...t, shard: 0, prepared: t }));
   return {
     name: dir,
-    paths: [],
+    paths: prepared.paths,
     metadata: prepared.metadata,
     alignment: 32,
     tensors,

@@ -1,6 +1,6 @@
 /**
- * The journal of a quantization: how much of the output is whole and safely on the disk, and of which run. It lies beside the
- * partial output, and goes away with it.
+ * The journal of a run that writes GGUF files: how much of the output is whole and safely on the disk, and of which run. It
+ * lies beside the partial output, and goes away with it.
  * @module
  */
 import { createHash } from "node:crypto";
@@ -35,8 +35,8 @@ export class Journal {
   constructor(
     outputs: readonly string[],
     headers: readonly Uint8Array[],
-    source: QuantizeSource,
-    options: PlanOptions,
+    source: Pick<QuantizeSource, "name" | "paths">,
+    options: Pick<PlanOptions, "imatrix">,
   ) {
     const output = this.#output = outputs[0];
     this.#path = partialPath(output) + ".json";

@@ -9,6 +9,7 @@ import { alignUp, DEFAULT_ALIGNMENT, trimDims } from "../core/gguf/layout.ts";
 import { ggufValue, Metadata } from "../core/gguf/metadata.ts";
 import { type GgufFile, type GgufTensor, openGguf, shardName } from "../core/gguf/read.ts";
 import { GgufWriter, partialPath, type TensorInfo } from "../core/gguf/write.ts";
+import { realPath, refuseFullDisk, refuseInputs, removeIfThere } from "./output_files.ts";
 import { pauses } from "./pause.ts";
 
 /** Tensors a file holds at most when neither limit is given. */
@@ -98,7 +99,7 @@ export async function splitGguf(input: string, prefix: string, options: SplitOpt
   using source = openGguf(input);
   const files = planSplit(source.tensors, options);
   const paths = files.map((_, no) => shardName(prefix, no, files.length));
-  refuseExisting(paths, source.paths, options);
+  refuseOutputs(paths, source.paths, dataBytes(source.tensors), options);
   const copy = copier(source.tensors, options);
   const made: string[] = [];
   let bytes = 0;
@@ -232,7 +233,8 @@ async function writeOne(
   pieces: readonly Piece[],
   options: ReshardOptions,
 ): Promise<ReshardResult> {
-  refuseExisting([output], [...new Set(pieces.flatMap((p) => p.source.paths))], options);
+  const tensors = pieces.map((p) => p.tensor);
+  refuseOutputs([output], [...new Set(pieces.flatMap((p) => p.source.paths))], dataBytes(tensors), options);
   using writer = GgufWriter.create({
     path: output,
     metadata,
@@ -240,7 +242,7 @@ async function writeOne(
     // A tensor starts where the file's own metadata says tensors start.
     alignment: metadata.u32("general.alignment", DEFAULT_ALIGNMENT),
   });
-  const copy = copier(pieces.map((p) => p.tensor), options);
+  const copy = copier(tensors, options);
   for (const [i, p] of pieces.entries()) await copy(writer, i, p.source, p.tensor);
   writer.finish();
   return { paths: [output], tensors: pieces.length, bytes: writer.totalBytes };
@@ -248,6 +250,10 @@ async function writeOne(
 
 function info(t: GgufTensor): TensorInfo {
   return { name: t.name, type: t.type, ne: trimDims(t.ne) };
+}
+
+function dataBytes(tensors: readonly GgufTensor[]): number {
+  return tensors.reduce((n, t) => n + alignUp(t.bytes, DEFAULT_ALIGNMENT), 0);
 }
 
 const CHUNK = 8 * 1024 * 1024;
@@ -268,35 +274,20 @@ function copier(all: readonly GgufTensor[], options: ReshardOptions) {
   };
 }
 
-function realPath(path: string): string | undefined {
-  try {
-    return Deno.realPathSync(path);
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return undefined;
-    throw error;
-  }
-}
-
-/** Refuses to write over an input ever, and over another file unless told to. */
-function refuseExisting(outputs: readonly string[], inputs: readonly string[], options: ReshardOptions): void {
-  const read = new Set(inputs.map(realPath));
+/** Refuses to write over an input ever, and over another file unless told to; and to begin what the disk cannot hold. */
+function refuseOutputs(
+  outputs: readonly string[],
+  inputs: readonly string[],
+  bytes: number,
+  options: ReshardOptions,
+): void {
+  refuseInputs(outputs, inputs);
   for (const path of outputs) {
-    const real = realPath(path);
-    if (real === undefined) continue;
-    const what = read.has(real) ? "it is an input" : "it exists already";
-    if (read.has(real) || !options.overwrite) {
-      throw new UsageError("usage.output_exists", `Cannot write ${path}: ${what}`, {
-        at: { file: path },
-        hint: read.has(real) ? "choose another output" : "choose another output, or give --overwrite",
-      });
-    }
+    if (realPath(path) === undefined || options.overwrite) continue;
+    throw new UsageError("usage.output_exists", `Cannot write ${path}: it exists already`, {
+      at: { file: path },
+      hint: "choose another output, or give --overwrite",
+    });
   }
-}
-
-function removeIfThere(path: string): void {
-  try {
-    Deno.removeSync(path);
-  } catch (error) {
-    if (!(error instanceof Deno.errors.NotFound)) throw error;
-  }
+  refuseFullDisk(outputs[0], bytes);
 }

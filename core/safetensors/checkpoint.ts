@@ -113,6 +113,8 @@ function readJson(path: string): unknown {
 export interface OpenCheckpointOptions {
   /** How files are opened; by path where left out. */
   open?: (path: string) => string | ByteSource;
+  /** Only these files, whatever the index names: a checkpoint of which the rest is still to come. */
+  files?: readonly string[];
 }
 
 /**
@@ -123,7 +125,7 @@ export interface OpenCheckpointOptions {
  */
 export function openCheckpoint(dir: string, options: OpenCheckpointOptions = {}): Checkpoint {
   const folder = dir.endsWith("/") ? dir : dir + "/";
-  return new Opener(folder, options.open ?? ((path) => path)).open();
+  return new Opener(folder, options.open ?? ((path) => path)).open(options.files);
 }
 
 class Opener {
@@ -133,11 +135,11 @@ class Opener {
 
   constructor(readonly dir: string, readonly source: (path: string) => string | ByteSource) {}
 
-  open(): Checkpoint {
+  open(only: readonly string[] | undefined): Checkpoint {
     const onDisk = this.#list();
     try {
-      const index = this.#index();
-      const names = index ? [...new Set(index.values())].sort() : this.#unindexed(onDisk);
+      const index = only ? undefined : this.#index();
+      const names = only ?? (index ? [...new Set(index.values())].sort() : this.#unindexed(onDisk));
       const missing = names.filter((n) => !onDisk.includes(n));
       for (const n of names) if (!missing.includes(n)) this.#tryOpen(n);
       if (missing.length > 0) this.#replaceMissing(missing, names, onDisk, index);

@@ -1,7 +1,6 @@
 /**
- * Waits for a checkpoint that is still being fetched. Each file is checked as it arrives, so that a broken one is told then
- * and not at the end; when all are there, `prepare` can begin. The file's header needs the shapes of all tensors, so nothing
- * can be written before the last header has come.
+ * Watches a checkpoint that is still being fetched: which of its files are there, whole and at rest. Each is checked as it
+ * arrives, so that a broken one is told then and not at the end.
  * @module
  */
 import { openSafetensors } from "../../core/safetensors/read.ts";
@@ -9,42 +8,39 @@ import { FormatError, ModelError } from "../../core/errors.ts";
 
 const INDEX = "model.safetensors.index.json";
 const SHARD = /^(.*)-(\d{5})-of-(\d{5})\.safetensors$/;
+/** A vocabulary comes in one of these. */
+const VOCABULARY = ["tokenizer.json", "tokenizer.model", "spiece.model", "tiktoken.model", "vocab.json"];
 
 export interface FollowOptions {
-  signal?: AbortSignal;
-  /** Milliseconds between looks at the folder. */
+  /** Milliseconds between looks at the folder; 1000 where left out. */
   interval?: number;
   /** Called for each file that has arrived whole. */
   onArrived?: (file: string, n_arrived: number, n_files: number) => void;
 }
 
-/** What is in the way of a file: nothing, or why it is not ready. */
-type State = "ready" | "absent" | "growing";
+/** Size and time of a file: as long as they stay, so do its bytes. */
+export type Stamp = readonly [size: number, mtime: number];
 
-/** Files of the folder that are wanted; undefined as long as nothing tells how many there are. */
-function wantedFiles(dir: string): string[] | undefined {
-  let names: string[];
+/** What one look at the folder saw. */
+export interface Look {
+  /** Tensor names to file names, once the index is there. */
+  readonly index: ReadonlyMap<string, string> | undefined;
+  /** Safetensors files that are whole, sorted. */
+  readonly ready: readonly string[];
+  /** Everything that the checkpoint needs is there. */
+  readonly isAll: boolean;
+  /** Something arrived since the look before. */
+  readonly isNews: boolean;
+}
+
+/** The stamp of a file, or undefined when there is none. */
+export function stampOf(path: string): Stamp | undefined {
   try {
-    names = [...Deno.readDirSync(dir)].map((e) => e.name);
+    const { size, mtime } = Deno.statSync(path);
+    return [size, mtime?.getTime() ?? 0];
   } catch {
     return undefined;
   }
-  if (!names.includes("config.json")) return undefined;
-  if (names.includes(INDEX)) {
-    try {
-      const map = JSON.parse(Deno.readTextFileSync(dir + INDEX)).weight_map as Record<string, string>;
-      return [...new Set(Object.values(map))].sort();
-    } catch {
-      return undefined; // not written to its end
-    }
-  }
-  if (names.includes("model.safetensors")) return ["model.safetensors"];
-  const shard = names.map((n) => SHARD.exec(n)).find((m) => m !== null);
-  if (!shard) return undefined;
-  return Array.from(
-    { length: Number(shard[3]) },
-    (_, i) => `${shard[1]}-${String(i + 1).padStart(5, "0")}-of-${shard[3]}.safetensors`,
-  );
 }
 
 /** Faults of a file that has not come to its end. */
@@ -52,50 +48,98 @@ const UNFINISHED: ReadonlySet<string> = new Set(["format.short_file", "format.tr
 /** Any fault of a file that changed within this time may go away. */
 const SETTLED_MS = 10_000;
 
-/** A file that is still being written is growing; one that has come to rest and is broken is a fault. */
-function stateOf(path: string): State {
-  let info: Deno.FileInfo;
-  try {
-    info = Deno.statSync(path);
-  } catch {
-    return "absent";
-  }
-  if (info.size === 0) return "growing";
-  try {
-    openSafetensors(path).close();
-    return "ready";
-  } catch (error) {
-    const isRecent = Date.now() - (info.mtime?.getTime() ?? 0) < SETTLED_MS;
-    if (isRecent || (error instanceof FormatError && UNFINISHED.has(error.code))) return "growing";
-    throw error;
-  }
-}
+export class Arrivals {
+  readonly #dir: string;
+  readonly #arrived = new Set<string>();
+  /** Stamps at the look before: a file that is whole must also have stopped changing. */
+  readonly #before = new Map<string, string>();
+  #all = "";
 
-/**
- * Resolves when every file of the checkpoint is there and whole.
- * @throws {FormatError} for a file that is damaged, not merely short; {@link ModelError} `model.unreadable` when there is no
- * such folder; the signal's reason.
- */
-export async function followCheckpoint(folder: string, options: FollowOptions = {}): Promise<void> {
-  const dir = folder.endsWith("/") ? folder : folder + "/";
-  try {
-    if (!Deno.statSync(dir).isDirectory) throw new Error("it is not a folder");
-  } catch (cause) {
-    throw new ModelError("model.unreadable", `Cannot follow ${dir}: ${(cause as Error).message}`, {
-      at: { file: dir },
-      cause,
-    });
-  }
-  const arrived = new Set<string>();
-  for (;;) {
-    options.signal?.throwIfAborted();
-    const wanted = wantedFiles(dir);
-    for (const name of wanted ?? []) {
-      if (arrived.has(name) || stateOf(dir + name) !== "ready") continue;
-      arrived.add(name);
-      options.onArrived?.(name, arrived.size, wanted!.length);
+  /** @throws {ModelError} `model.unreadable` when there is no such folder. */
+  constructor(folder: string, readonly options: FollowOptions = {}) {
+    this.#dir = folder.endsWith("/") ? folder : folder + "/";
+    try {
+      if (!Deno.statSync(this.#dir).isDirectory) throw new Error("it is not a folder");
+    } catch (cause) {
+      throw new ModelError("model.unreadable", `Cannot follow ${this.#dir}: ${(cause as Error).message}`, {
+        at: { file: this.#dir },
+        cause,
+      });
     }
-    if (wanted && wanted.every((name) => arrived.has(name))) return;
-    await new Promise((resolve) => setTimeout(resolve, options.interval ?? 1000));
+  }
+
+  /**
+   * Looks at the folder.
+   * @throws {FormatError} for a file that is damaged, not merely short.
+   */
+  look(): Look {
+    const names = [...Deno.readDirSync(this.#dir)].map((e) => e.name);
+    const index = names.includes("config.json") && names.includes(INDEX) ? this.#index() : undefined;
+    const wanted = names.includes("config.json") ? this.#wanted(names, index) : undefined;
+    const before = this.#arrived.size;
+    for (const name of wanted ?? []) {
+      if (this.#arrived.has(name) || !this.#isReady(this.#dir + name)) continue;
+      this.#arrived.add(name);
+      this.options.onArrived?.(name, this.#arrived.size, wanted!.length);
+    }
+    const hasVocabulary = VOCABULARY.some((name) => names.includes(name));
+    const all = names.sort().map((name) => `${name} ${stampOf(this.#dir + name)}`).join("\n");
+    const isAtRest = all === this.#all;
+    this.#all = all;
+    return {
+      index,
+      ready: [...this.#arrived].sort(),
+      isAll: isAtRest && hasVocabulary && wanted !== undefined && wanted.every((name) => this.#arrived.has(name)),
+      isNews: this.#arrived.size > before,
+    };
+  }
+
+  /** Resolves when it is time to look again. */
+  async pause(signal: AbortSignal | undefined): Promise<void> {
+    signal?.throwIfAborted();
+    await new Promise((resolve) => setTimeout(resolve, this.options.interval ?? 1000));
+    signal?.throwIfAborted();
+  }
+
+  #index(): ReadonlyMap<string, string> | undefined {
+    try {
+      const map = JSON.parse(Deno.readTextFileSync(this.#dir + INDEX)).weight_map as Record<string, string>;
+      return new Map(Object.entries(map));
+    } catch {
+      return undefined; // not written to its end
+    }
+  }
+
+  /** Files of the folder that are wanted; undefined as long as nothing tells how many there are. */
+  #wanted(names: readonly string[], index: ReadonlyMap<string, string> | undefined): string[] | undefined {
+    if (index) return [...new Set(index.values())].sort();
+    if (names.includes(INDEX)) return undefined;
+    if (names.includes("model.safetensors")) return ["model.safetensors"];
+    const shard = names.map((n) => SHARD.exec(n)).find((m) => m !== null);
+    if (!shard) return undefined;
+    return Array.from(
+      { length: Number(shard[3]) },
+      (_, i) => `${shard[1]}-${String(i + 1).padStart(5, "0")}-of-${shard[3]}.safetensors`,
+    );
+  }
+
+  /** A file that is still being written is not ready; one that has come to rest and is broken is a fault. */
+  #isReady(path: string): boolean {
+    const stamp = stampOf(path);
+    if (!stamp || stamp[0] === 0) return false;
+    if (stampOf(path + ".aria2")) return false; // room is set aside first, and filled in any order
+    const text = stamp.join();
+    if (this.#before.get(path) !== text) {
+      this.#before.set(path, text);
+      return false;
+    }
+    try {
+      openSafetensors(path).close();
+      return true;
+    } catch (error) {
+      const isRecent = Date.now() - stamp[1] < SETTLED_MS;
+      if (isRecent || (error instanceof FormatError && UNFINISHED.has(error.code))) return false;
+      throw error;
+    }
   }
 }

@@ -10,5 +10,6 @@ export {
   type PrepareOptions,
   type RowQuantizer,
 } from "./source.ts";
-export { followCheckpoint, type FollowOptions } from "./follow.ts";
+export type { EarlyProgress } from "./early.ts";
+export type { FollowOptions } from "./follow.ts";
 export { type Outtype, OUTTYPES } from "./outtype.ts";

@@ -84,7 +84,7 @@ Deno.test("prepare() goes on from what an interrupted run left, to the same byte
       return first;
     };
     assert.equal(await run({}, 20), 0);
-    assert.deepEqual([...Deno.readDirSync(dir)].map((e) => e.name), ["s.gguf.partial"]);
+    assert.deepEqual([...Deno.readDirSync(dir)].map((e) => e.name).sort(), ["s.gguf.partial", "s.gguf.partial.json"]);
     assert.equal(await run({}, 40), 21);
     assert.equal(await run({}, Infinity), 41);
     assert.equal(await sha256(`${dir}s.gguf`), golden.files["bloom-nano"].bf16);
@@ -96,8 +96,17 @@ Deno.test("prepare() goes on from what an interrupted run left, to the same byte
     // A partial file of another run is refused, not overwritten and not gone on with.
     assert.equal(await run({ splitMaxTensors: 31 }, 3), 0);
     await assert.rejects(prepare(bloomNano, `${dir}s.gguf`, { outtype: "f16", splitMaxTensors: 31, resume: true }), {
-      code: "format.resume",
+      code: "quantize.resume",
     });
+    // So is one of a checkpoint that has changed since.
+    const copy = `${dir}copy/bloom-nano`;
+    Deno.mkdirSync(copy, { recursive: true });
+    for (const { name } of Deno.readDirSync(bloomNano)) Deno.copyFileSync(`${bloomNano}/${name}`, `${copy}/${name}`);
+    const stop = new AbortController();
+    const half = { resume: true, signal: stop.signal, onProgress: () => stop.abort() };
+    await assert.rejects(prepare(copy, `${dir}c.gguf`, half), { name: "AbortError" });
+    Deno.utimeSync(`${copy}/model.safetensors`, 1e9, 1e9);
+    await assert.rejects(prepare(copy, `${dir}c.gguf`, { resume: true }), { code: "quantize.resume" });
   }));
 
 Deno.test("openPrepared() reads any rows of any tensor as they stand in the file", () =>

@@ -61,12 +61,9 @@ export interface PrepareOptions {
   quantize?: RowQuantizer;
 }
 
-/** A checkpoint as a GGUF file that is not written. Close it, or hold it with `using`. */
-export interface PreparedSource extends Disposable {
-  readonly metadata: Metadata;
+/** Tensors of the file to be, and their rows. Close it, or hold it with `using`. */
+export interface PreparedTensors extends Disposable {
   readonly tensors: readonly PreparedTensor[];
-  /** What is odd and does no harm, in sentences. */
-  readonly warnings: readonly string[];
   /**
    * Rows `row` to `row + rows` of a tensor in its type. The buffer is the caller's.
    * @throws {QuantizeError} `quantize.non_finite` for a NaN or infinity in the checkpoint, `quantize.overflow` for a value
@@ -74,6 +71,15 @@ export interface PreparedSource extends Disposable {
    */
   read(tensor: PreparedTensor, row: number, rows: number): Promise<Uint8Array>;
   close(): void;
+}
+
+/** A checkpoint as a GGUF file that is not written. */
+export interface PreparedSource extends PreparedTensors {
+  readonly metadata: Metadata;
+  /** The checkpoint's files, which must not be written to. */
+  readonly paths: readonly string[];
+  /** What is odd and does no harm, in sentences. */
+  readonly warnings: readonly string[];
 }
 
 /** Parts of multimodal checkpoints that are not the language model. */
@@ -146,6 +152,25 @@ export function openPrepared(dir: string, options: PrepareOptions = {}): Prepare
   }
 }
 
+/** A checkpoint of which only some tensors are there. */
+export interface Arrived {
+  readonly checkpoint: Checkpoint;
+  /** Names of all its tensors. */
+  readonly names: ReadonlySet<string>;
+  /** What `auto` comes to. */
+  readonly guess: "f16" | "bf16";
+}
+
+/**
+ * The tensors of the file that the arrived part of a checkpoint makes: those of {@link openPrepared}, as far as nothing is
+ * missing for them. The checkpoint stays the caller's to close.
+ *
+ * @throws {ModelError} `model.checkpoint` with every tensor that is unmapped or of a wrong shape.
+ */
+export function preparedTensors(arrived: Arrived, options: PrepareOptions): PreparedTensors {
+  return new Preparation(arrived.checkpoint, options, arrived).tensors();
+}
+
 /** More draft blocks than any model has. */
 const MAX_DRAFTS = 64;
 
@@ -158,7 +183,7 @@ class Preparation {
   readonly #problems: string[] = [];
   readonly #warnings: string[];
 
-  constructor(readonly checkpoint: Checkpoint, readonly options: PrepareOptions) {
+  constructor(readonly checkpoint: Checkpoint, readonly options: PrepareOptions, readonly arrived?: Arrived) {
     const path = checkpoint.dir + "config.json";
     const root = checkpoint.json("config.json");
     if (root === undefined) {
@@ -170,35 +195,36 @@ class Preparation {
     const bare = new Config(path, root);
     this.#family = familyOf(bare, options.arch);
     this.#config = this.#family.defaults ? bare.withDefaults(this.#family.defaults(bare)) : bare;
-    const guess = guessOuttype(orderedTensors(checkpoint));
+    const guess = arrived?.guess ?? guessOuttype(orderedTensors(checkpoint));
     const asked = options.outtype ?? "auto";
     this.#outtype = asked === "auto" ? guess : asked;
     this.#mainType = asked === "auto" || asked === "keep" ? guess : asked;
     this.#warnings = [...checkpoint.warnings];
   }
 
-  plan(): PreparedSource {
+  /** Names of all tensors of the checkpoint, also of those that are still to come. */
+  get #names(): Iterable<string> {
+    return this.arrived?.names ?? this.checkpoint.tensors.keys();
+  }
+
+  #n_block(): number {
     const c = this.#config;
     const mtp = this.options.mtp ?? true;
-    const drafts = mtp ? this.#family.draftBlocks?.(c, this.checkpoint.tensors.keys()) ?? 0 : 0;
-    if (drafts > MAX_DRAFTS) {
-      throw new ModelError("model.config", `Cannot use ${c.file}: it tells of ${drafts} draft blocks`, {
-        at: { file: c.file, got: drafts, limit: MAX_DRAFTS },
-      });
-    }
-    const n_block = c.n_layer + drafts;
-    const outputs = this.options.vocabOnly ? [] : this.#outputs(n_block, mtp);
-    refuse(this.checkpoint.dir, this.#problems);
-    const planned = outputs.map((o) => this.#typed(o));
-    refuse(this.checkpoint.dir, this.#problems);
-    const tensors = planned.map((p) => p.info);
-    const metadata = this.#metadata(tensors, n_block);
-    const views = new Map(planned.map((p) => [p.info, p.view]));
+    const drafts = mtp ? this.#family.draftBlocks?.(c, this.#names) ?? 0 : 0;
+    if (drafts <= MAX_DRAFTS) return c.n_layer + drafts;
+    throw new ModelError("model.config", `Cannot use ${c.file}: it tells of ${drafts} draft blocks`, {
+      at: { file: c.file, got: drafts, limit: MAX_DRAFTS },
+    });
+  }
+
+  tensors(): PreparedTensors {
     const { checkpoint, options } = this;
+    const outputs = options.vocabOnly ? [] : this.#outputs(this.#n_block(), options.mtp ?? true);
+    refuse(checkpoint.dir, this.#problems);
+    const planned = outputs.map((o) => this.#typed(o));
+    const views = new Map(planned.map((p) => [p.info, p.view]));
     return {
-      metadata,
-      tensors,
-      warnings: this.#warnings,
+      tensors: planned.map((p) => p.info),
       read(tensor, row, rows) {
         const view = views.get(tensor);
         if (!view) throw new Error(`tensor ${tensor.name} is not of this source`);
@@ -206,6 +232,16 @@ class Preparation {
       },
       close: () => checkpoint.close(),
       [Symbol.dispose]: () => checkpoint.close(),
+    };
+  }
+
+  plan(): PreparedSource {
+    const made = this.tensors();
+    return {
+      ...made,
+      metadata: this.#metadata(made.tensors, this.#n_block()),
+      paths: this.checkpoint.files.map((f) => f.path),
+      warnings: this.#warnings,
     };
   }
 
@@ -222,7 +258,7 @@ class Preparation {
       const plain = ignore?.test(stored) ? undefined : textName(stored);
       return plain !== undefined && this.#family.rename ? this.#family.rename(plain, c, { mtp }) : plain;
     };
-    const refused = refusedQuantization(this.checkpoint.tensors.keys(), c);
+    const refused = refusedQuantization(this.#names, c);
     if (refused) {
       throw new ModelError(
         "model.quantized",
@@ -241,7 +277,7 @@ class Preparation {
       else outputs.push(...result.flatMap(withSides));
     }
     if (unmapped.length > 0) this.#unmapped(unmapped);
-    if (!only) this.#problems.push(...rules.missing());
+    if (!only && !this.arrived) this.#problems.push(...rules.missing());
     const kept = outputs.filter((o) => (!only || only.test(o.name)) && !drop?.test(o.name));
     return kept.sort((a, b) => (a.order ?? Infinity) - (b.order ?? Infinity) || 0);
   }
