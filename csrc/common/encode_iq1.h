@@ -10,8 +10,8 @@
 namespace bl {
 namespace BL_LANES {
 
-constexpr float IQ1_PLUS[3] = {-0.875f, 0.125f, 1.125f};
-constexpr float IQ1_MINUS[3] = {-1.125f, -0.125f, 0.875f};
+BL_TABLE float IQ1_PLUS[3] = {-0.875f, 0.125f, 1.125f};
+BL_TABLE float IQ1_MINUS[3] = {-1.125f, -0.125f, 0.875f};
 
 // order[j] = index of the j-th smallest value; equal values keep their order. Counts, for each value, those that come before it.
 template <int N>
@@ -78,7 +78,7 @@ BL_INLINE Cuts search_iq1_s(const float *sum_x, const float *sum_w) {
       }
       uint32_t plus = beats(a[0], b[0], best) & valid, minus = beats(a[1], b[1], best) & valid;
       while (plus | minus) {  // the first accepted candidate raises the bar for those after it
-        const int lane = __builtin_ctz(plus | minus);
+        const int lane = lowest_bit(plus | minus);
         const int m = (plus >> lane) & 1 ? 0 : 1;
         found.scale = a[m][lane] / b[m][lane];
         best = found.scale * a[m][lane];
@@ -94,8 +94,7 @@ BL_INLINE Cuts search_iq1_s(const float *sum_x, const float *sum_w) {
   return found;
 }
 
-static bool encode_iq1_s(const float *x, uint64_t n, const float *qw, void *dst) {
-  const Lattice &lattice = lattice_iq1s();
+BL_ENCODER bool encode_iq1_s(const Lattice &lattice, const float *x, uint64_t n, const float *qw, void *dst) {
   BlockIQ1_S *y = static_cast<BlockIQ1_S *>(dst);
   for (uint64_t s = 0; s < n / 256; s++, x += 256, qw += 256, y++) {
     memset(y, 0, sizeof(*y));
@@ -193,7 +192,7 @@ BL_INLINE Cuts search_iq1_m(const float (*sum_x)[24], const float (*sum_w)[24]) 
         some |= pass[k];
       }
       while (some) {
-        const int lane = __builtin_ctz(some);
+        const int lane = lowest_bit(some);
         int k = 0;
         while (!((pass[k] >> lane) & 1)) k++;
         found.scale = a[k][lane] / b[k][lane];
@@ -220,8 +219,7 @@ BL_INLINE void iq1_m_weights(const float *x, const float *qw, F8 g, float *w) {
   }
 }
 
-static bool encode_iq1_m(const float *x, uint64_t n, const float *qw, void *dst) {
-  const Lattice &lattice = lattice_iq1s();
+BL_ENCODER bool encode_iq1_m(const Lattice &lattice, const float *x, uint64_t n, const float *qw, void *dst) {
   BlockIQ1_M *y = static_cast<BlockIQ1_M *>(dst);
   for (uint64_t s = 0; s < n / 256; s++, x += 256, y++) {
     memset(y, 0, sizeof(*y));

@@ -9,7 +9,7 @@ namespace BL_LANES {
 
 // Halfway between neighbouring values; a value on the threshold goes up. The subtractions of the definition are exact near these, so
 // comparing with them decides the same way.
-constexpr float IQ4_HALFWAY[15] = {-115.5f, -93.5f, -74.0f, -57.0f, -42.0f, -28.5f, -16.0f, -4.5f,
+BL_TABLE float IQ4_HALFWAY[15] = {-115.5f, -93.5f, -74.0f, -57.0f, -42.0f, -28.5f, -16.0f, -4.5f,
                                    7.0f,    19.0f,  31.5f,  45.5f,  61.0f,  79.0f,  101.0f};
 
 // Index of the nearest of the sixteen values; NaN gives 15.
@@ -69,7 +69,7 @@ BL_INLINE void iq4_codes(const float *x, float r, uint8_t *qs) {
   pack_nibbles(code, qs);
 }
 
-static bool encode_iq4_nl(const float *x, uint64_t n, const float *qw, void *dst) {
+BL_ENCODER bool encode_iq4_nl(const float *x, uint64_t n, const float *qw, void *dst) {
   BlockIQ4_NL *y = static_cast<BlockIQ4_NL *>(dst);
   for (uint64_t b = 0; b < n / 32; b += 8) {
     const int groups = groups_left(n / 32, b);
@@ -91,7 +91,7 @@ static bool encode_iq4_nl(const float *x, uint64_t n, const float *qw, void *dst
   return true;
 }
 
-static bool encode_iq4_xs(const float *x, uint64_t n, const float *qw, void *dst) {
+BL_ENCODER bool encode_iq4_xs(const float *x, uint64_t n, const float *qw, void *dst) {
   BlockIQ4_XS *y = static_cast<BlockIQ4_XS *>(dst);
   for (uint64_t s = 0; s < n / 256; s++, x += 256, y++) {
     F8 v[32], w[32];

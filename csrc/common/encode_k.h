@@ -1,4 +1,4 @@
-// encode_k.h: the K types (superblocks of 256). One row a call, superblocks in batches of eight so that the second-level search
+// encode_k.h: the K types (superblocks of 256). One row a call, superblocks in batches (BATCH) so that the second-level search
 // (POS and SYM over a superblock's own scales) fills its lanes too.
 #pragma once
 
@@ -22,14 +22,14 @@ BL_INLINE F8 total(const F8 *w) {
   return sum;
 }
 
-BL_INLINE int batch_left(uint64_t n_super, uint64_t at) { return n_super - at < 8 ? int(n_super - at) : 8; }
+BL_INLINE int batch_left(uint64_t n_super, uint64_t at) { return n_super - at < BATCH ? int(n_super - at) : BATCH; }
 
 // --- the affine family: q2_K, q4_K, q5_K ---------------------------------------------------------------------------------------------
 
-// What the first-level search found for the G groups of up to eight superblocks.
+// What the first-level search found for the G groups of each superblock of a batch.
 template <int G>
 struct AffineBatch {
-  float scale[8 * G], minimum[8 * G], weight[8 * G], r[8 * G], base[8 * G];
+  float scale[BATCH * G], minimum[BATCH * G], weight[BATCH * G], r[BATCH * G], base[BATCH * G];
 };
 
 template <int G>
@@ -52,7 +52,7 @@ BL_INLINE void recode_affine(const float *x, float d, float b, float r, float ba
 template <bool WEIGHTED>
 BL_INLINE bool encode_q2_K_rows(const float *x, uint64_t n, const float *qw, BlockQ2_K *y) {
   const uint64_t n_super = n / 256;
-  for (uint64_t at = 0; at < n_super; at += 8) {
+  for (uint64_t at = 0; at < n_super; at += BATCH) {
     const int count = batch_left(n_super, at);
     AffineBatch<16> batch;
     for (int s = 0; s < count; s++) {
@@ -146,7 +146,7 @@ BL_INLINE uint8_t byte63(int32_t v) {
 template <class Block, int MAX, bool WEIGHTED>
 BL_INLINE bool encode_k4_rows(const float *x, uint64_t n, const float *qw, Block *y, const AffineGrid grid) {
   const uint64_t n_super = n / 256;
-  for (uint64_t at = 0; at < n_super; at += 8) {
+  for (uint64_t at = 0; at < n_super; at += BATCH) {
     const int count = batch_left(n_super, at);
     AffineBatch<8> batch;
     for (int s = 0; s < count; s++) {
@@ -164,7 +164,7 @@ BL_INLINE bool encode_k4_rows(const float *x, uint64_t n, const float *qw, Block
       }
       keep(&batch, 8 * s, affine<32, false>(v, w, grid));
     }
-    uint8_t ls[64], lm[64];
+    uint8_t ls[8 * BATCH], lm[8 * BATCH];
     if (WEIGHTED) {
       F8 s[8], m[8], sw[8];
       I8 code[8];
@@ -212,16 +212,16 @@ BL_INLINE bool encode_k4_rows(const float *x, uint64_t n, const float *qw, Block
   return true;
 }
 
-static bool encode_q2_K(const float *x, uint64_t n, const float *qw, void *dst) {
+BL_ENCODER bool encode_q2_K(const float *x, uint64_t n, const float *qw, void *dst) {
   BlockQ2_K *y = static_cast<BlockQ2_K *>(dst);
   return qw ? encode_q2_K_rows<true>(x, n, qw, y) : encode_q2_K_rows<false>(x, n, nullptr, y);
 }
-static bool encode_q4_K(const float *x, uint64_t n, const float *qw, void *dst) {
+BL_ENCODER bool encode_q4_K(const float *x, uint64_t n, const float *qw, void *dst) {
   BlockQ4_K *y = static_cast<BlockQ4_K *>(dst);
   return qw ? encode_k4_rows<BlockQ4_K, 15, true>(x, n, qw, y, AffineGrid{15, -0.9f, 0.05f, 36})
             : encode_k4_rows<BlockQ4_K, 15, false>(x, n, nullptr, y, AffineGrid{15, -1.0f, 0.1f, 20});
 }
-static bool encode_q5_K(const float *x, uint64_t n, const float *qw, void *dst) {
+BL_ENCODER bool encode_q5_K(const float *x, uint64_t n, const float *qw, void *dst) {
   BlockQ5_K *y = static_cast<BlockQ5_K *>(dst);
   return qw ? encode_k4_rows<BlockQ5_K, 31, true>(x, n, qw, y, AffineGrid{31, -0.9f, 0.05f, 36})
             : encode_k4_rows<BlockQ5_K, 31, false>(x, n, nullptr, y, AffineGrid{31, -0.5f, 0.1f, 15});
@@ -247,10 +247,10 @@ BL_INLINE void pack_k3(const uint8_t *u, uint8_t *scales) {
 template <bool WEIGHTED>
 BL_INLINE bool encode_q3_K_rows(const float *x, uint64_t n, const float *qw, BlockQ3_K *y) {
   const uint64_t n_super = n / 256;
-  for (uint64_t at = 0; at < n_super; at += 8) {
+  for (uint64_t at = 0; at < n_super; at += BATCH) {
     const int count = batch_left(n_super, at);
-    float scale[8 * 16], weight[8 * 16];
-    uint8_t code[8 * 256], u[8 * 16];
+    float scale[16 * BATCH], weight[16 * BATCH];
+    uint8_t code[256 * BATCH], u[16 * BATCH];
     for (int s = 0; s < count; s++) {
       const float *xs = x + 256 * (at + s);
       const float g = WEIGHTED ? 2.0f * sum_of_squares(xs, 256) / 256.0f : 0.0f;
@@ -316,12 +316,12 @@ BL_INLINE bool encode_q3_K_rows(const float *x, uint64_t n, const float *qw, Blo
   return true;
 }
 
-static bool encode_q3_K(const float *x, uint64_t n, const float *qw, void *dst) {
+BL_ENCODER bool encode_q3_K(const float *x, uint64_t n, const float *qw, void *dst) {
   BlockQ3_K *y = static_cast<BlockQ3_K *>(dst);
   return qw ? encode_q3_K_rows<true>(x, n, qw, y) : encode_q3_K_rows<false>(x, n, nullptr, y);
 }
 
-static bool encode_q6_K(const float *x, uint64_t n, const float *qw, void *dst) {
+BL_ENCODER bool encode_q6_K(const float *x, uint64_t n, const float *qw, void *dst) {
   BlockQ6_K *y = static_cast<BlockQ6_K *>(dst);
   for (uint64_t s = 0; s < n / 256; s++, x += 256, y++) {
     float scale[16];

@@ -54,21 +54,13 @@ BL_INLINE uint32_t nearest(const Lattice &lattice, int32_t slot, const F8 *term)
     best_batch = select(nearer, splat_i(b), best_batch);
   }
   // the smallest of the lanes; among equals the smallest place in the list
-  F8 m = min2(best, __builtin_shufflevector(best, best, 4, 5, 6, 7, 0, 1, 2, 3));
-  m = min2(m, __builtin_shufflevector(m, m, 2, 3, 0, 1, 6, 7, 4, 5));
-  m = min2(m, __builtin_shufflevector(m, m, 1, 0, 3, 2, 5, 4, 7, 6));
-  uint32_t lanes = lane_bits(best == m);
-  int32_t keys[8];
-  store8(keys, best_key);
-  if ((lanes & (lanes - 1)) == 0) return uint32_t(keys[__builtin_ctz(lanes)]);
-  int32_t batch[8];
-  store8(batch, best_batch);
-  int at = __builtin_ctz(lanes);
+  uint32_t lanes = lane_bits(best == least(best));
+  int at = lowest_bit(lanes);
   for (lanes &= lanes - 1; lanes; lanes &= lanes - 1) {
-    const int lane = __builtin_ctz(lanes);
-    if (batch[lane] < batch[at]) at = lane;
+    const int lane = lowest_bit(lanes);
+    if (best_batch[lane] < best_batch[at]) at = lane;
   }
-  return uint32_t(keys[at]);
+  return uint32_t(best_key[at]);
 }
 
 // Terms w (value(level) - x)^2 of DIM dimensions; lane l of `value` is what level l stands for (8 dimensions: twice, as a lookup
@@ -146,7 +138,7 @@ BL_INLINE void split_signs(const float *x, SubBlock<DIM, N> *b) {
     uint32_t s = lane_bits(~(v >= splat(0.0f)));
     store8(b->v + 8 * k, abs8(v));
     if (EVEN) {
-      if (__builtin_popcount(s) % 2) {
+      if (count_bits(s) % 2) {
         float cost[8];
         store8(cost, load8(b->w + 8 * k) * v * v);
         int at = 0;
@@ -240,8 +232,7 @@ BL_INLINE uint32_t scale_code(float r, float scale, int top) {
 
 // --- iq2_xxs ------------------------------------------------------------------------------------------------------------------------
 
-static bool encode_iq2_xxs(const float *x, uint64_t n, const float *qw, void *dst) {
-  const Lattice &lattice = lattice_iq2xxs();
+BL_ENCODER bool encode_iq2_xxs(const Lattice &lattice, const float *x, uint64_t n, const float *qw, void *dst) {
   BlockIQ2_XXS *y = static_cast<BlockIQ2_XXS *>(dst);
   for (uint64_t s = 0; s < n / 256; s++, x += 256, qw += 256, y++) {
     const F8 g = splat(sum_of_squares(x, 256) / 256.0f);
@@ -312,8 +303,7 @@ static bool encode_iq2_xxs(const float *x, uint64_t n, const float *qw, void *ds
 
 // --- iq2_xs, iq2_s ------------------------------------------------------------------------------------------------------------------
 
-static bool encode_iq2_xs(const float *x, uint64_t n, const float *qw, void *dst) {
-  const Lattice &lattice = lattice_iq2xs();
+BL_ENCODER bool encode_iq2_xs(const Lattice &lattice, const float *x, uint64_t n, const float *qw, void *dst) {
   BlockIQ2_XS *y = static_cast<BlockIQ2_XS *>(dst);
   for (uint64_t s = 0; s < n / 256; s++, x += 256, qw += 256, y++) {
     memset(y, 0, sizeof(*y));
@@ -343,8 +333,7 @@ static bool encode_iq2_xs(const float *x, uint64_t n, const float *qw, void *dst
   return true;
 }
 
-static bool encode_iq2_s(const float *x, uint64_t n, const float *qw, void *dst) {
-  const Lattice &lattice = lattice_iq2s();
+BL_ENCODER bool encode_iq2_s(const Lattice &lattice, const float *x, uint64_t n, const float *qw, void *dst) {
   BlockIQ2_S *y = static_cast<BlockIQ2_S *>(dst);
   for (uint64_t s = 0; s < n / 256; s++, x += 256, y++) {
     memset(y, 0, sizeof(*y));
@@ -391,8 +380,7 @@ BL_INLINE void iq3_weights(const float *x, const float *qw, float g, float *w) {
   }
 }
 
-static bool encode_iq3_xxs(const float *x, uint64_t n, const float *qw, void *dst) {
-  const Lattice &lattice = lattice_iq3xxs();
+BL_ENCODER bool encode_iq3_xxs(const Lattice &lattice, const float *x, uint64_t n, const float *qw, void *dst) {
   BlockIQ3_XXS *y = static_cast<BlockIQ3_XXS *>(dst);
   for (uint64_t s = 0; s < n / 256; s++, x += 256, y++) {
     memset(y, 0, sizeof(*y));
@@ -425,8 +413,7 @@ static bool encode_iq3_xxs(const float *x, uint64_t n, const float *qw, void *ds
   return true;
 }
 
-static bool encode_iq3_s(const float *x, uint64_t n, const float *qw, void *dst) {
-  const Lattice &lattice = lattice_iq3s();
+BL_ENCODER bool encode_iq3_s(const Lattice &lattice, const float *x, uint64_t n, const float *qw, void *dst) {
   BlockIQ3_S *y = static_cast<BlockIQ3_S *>(dst);
   for (uint64_t s = 0; s < n / 256; s++, x += 256, y++) {
     memset(y, 0, sizeof(*y));

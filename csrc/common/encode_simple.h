@@ -11,12 +11,12 @@ namespace BL_LANES {
 
 // --- floats -------------------------------------------------------------------------------------------------------------------------
 
-static bool encode_f32(const float *x, uint64_t n, const float *, void *dst) {
+BL_ENCODER bool encode_f32(const float *x, uint64_t n, const float *, void *dst) {
   memcpy(dst, x, n * 4);
   return true;
 }
 
-static bool encode_f16(const float *x, uint64_t n, const float *, void *dst) {
+BL_ENCODER bool encode_f16(const float *x, uint64_t n, const float *, void *dst) {
   uint16_t *y = static_cast<uint16_t *>(dst);
   uint64_t i = 0;
 #if defined(__AVX2__) && defined(__F16C__)
@@ -30,7 +30,7 @@ static bool encode_f16(const float *x, uint64_t n, const float *, void *dst) {
   return true;
 }
 
-static bool encode_bf16(const float *x, uint64_t n, const float *, void *dst) {
+BL_ENCODER bool encode_bf16(const float *x, uint64_t n, const float *, void *dst) {
   uint16_t *y = static_cast<uint16_t *>(dst);
   for (uint64_t i = 0; i < n; i++) y[i] = f32_to_bf16(x[i]);
   return true;
@@ -38,7 +38,7 @@ static bool encode_bf16(const float *x, uint64_t n, const float *, void *dst) {
 
 // --- one and two bits ---------------------------------------------------------------------------------------------------------------
 
-static bool encode_q1_0(const float *x, uint64_t n, const float *, void *dst) {
+BL_ENCODER bool encode_q1_0(const float *x, uint64_t n, const float *, void *dst) {
   BlockQ1_0 *y = static_cast<BlockQ1_0 *>(dst);
   for (uint64_t b = 0; b < n / 128; b++, x += 128, y++) {
     float sum = 0.0f;
@@ -57,7 +57,7 @@ BL_INLINE float largest_abs(const float *x, int n) {
   return best;
 }
 
-static bool encode_q2_0(const float *x, uint64_t n, const float *, void *dst) {
+BL_ENCODER bool encode_q2_0(const float *x, uint64_t n, const float *, void *dst) {
   BlockQ2_0 *y = static_cast<BlockQ2_0 *>(dst);
   for (uint64_t b = 0; b < n / 64; b++, x += 64, y++) {
     const float amax = largest_abs(x, 64);
@@ -107,6 +107,9 @@ BL_INLINE void row_importance(const F8 *x, const float *qw, int n_groups, F8 g, 
   for (int i = 0; i < 32; i++) w[i] = importance(w[i], g, x[i]);
 }
 
+// Of a whole row, first to last: the one thing an encoder takes from beyond its own block.
+BL_INLINE float mean_square(const float *x, uint64_t n) { return sum_of_squares(x, n) / float(n); }
+
 BL_INLINE int groups_left(uint64_t n_blocks, uint64_t b) { return n_blocks - b < 8 ? int(n_blocks - b) : 8; }
 
 template <class Block, int HALF>
@@ -119,7 +122,7 @@ BL_INLINE void encode_symmetric_plain(const float *x, uint64_t n, Block *y) {
         const F8 v = load8(x + i);
         const uint32_t hit = lane_bits(abs8(v) == splat(amax));
         if (hit) {
-          xm = x[i + __builtin_ctz(hit)];
+          xm = x[i + lowest_bit(hit)];
           break;
         }
       }
@@ -137,13 +140,13 @@ BL_INLINE void encode_symmetric_plain(const float *x, uint64_t n, Block *y) {
 }
 
 template <class Block, int HALF>
-BL_INLINE bool encode_symmetric_type(const float *x, uint64_t n, const float *qw, void *dst) {
+BL_INLINE bool encode_symmetric_type(const float *x, uint64_t n, const float *qw, float row_mean_square, void *dst) {
   Block *y = static_cast<Block *>(dst);
   if (!qw) {
     encode_symmetric_plain<Block, HALF>(x, n, y);
     return true;
   }
-  const F8 g = splat(sum_of_squares(x, n) / float(n));
+  const F8 g = splat(row_mean_square);
   for (uint64_t b = 0; b < n / 32; b += 8) {
     const int groups = groups_left(n / 32, b);
     F8 v[32], w[32];
@@ -198,13 +201,13 @@ BL_INLINE void encode_affine_plain(const float *x, uint64_t n, Block *y) {
 }
 
 template <class Block, int MAX>
-BL_INLINE bool encode_affine_type(const float *x, uint64_t n, const float *qw, void *dst) {
+BL_INLINE bool encode_affine_type(const float *x, uint64_t n, const float *qw, float row_mean_square, void *dst) {
   Block *y = static_cast<Block *>(dst);
   if (!qw) {
     encode_affine_plain<Block, MAX>(x, n, y);
     return true;
   }
-  const F8 g = splat(sum_of_squares(x, n) / float(n));
+  const F8 g = splat(row_mean_square);
   for (uint64_t b = 0; b < n / 32; b += 8) {
     const int groups = groups_left(n / 32, b);
     F8 v[32], w[32];
@@ -224,20 +227,20 @@ BL_INLINE bool encode_affine_type(const float *x, uint64_t n, const float *qw, v
   return true;
 }
 
-static bool encode_q4_0(const float *x, uint64_t n, const float *qw, void *dst) {
-  return encode_symmetric_type<BlockQ4_0, 8>(x, n, qw, dst);
+BL_ENCODER bool encode_q4_0(const float *x, uint64_t n, const float *qw, void *dst) {
+  return encode_symmetric_type<BlockQ4_0, 8>(x, n, qw, qw ? mean_square(x, n) : 0.0f, dst);
 }
-static bool encode_q5_0(const float *x, uint64_t n, const float *qw, void *dst) {
-  return encode_symmetric_type<BlockQ5_0, 16>(x, n, qw, dst);
+BL_ENCODER bool encode_q5_0(const float *x, uint64_t n, const float *qw, void *dst) {
+  return encode_symmetric_type<BlockQ5_0, 16>(x, n, qw, qw ? mean_square(x, n) : 0.0f, dst);
 }
-static bool encode_q4_1(const float *x, uint64_t n, const float *qw, void *dst) {
-  return encode_affine_type<BlockQ4_1, 15>(x, n, qw, dst);
+BL_ENCODER bool encode_q4_1(const float *x, uint64_t n, const float *qw, void *dst) {
+  return encode_affine_type<BlockQ4_1, 15>(x, n, qw, qw ? mean_square(x, n) : 0.0f, dst);
 }
-static bool encode_q5_1(const float *x, uint64_t n, const float *qw, void *dst) {
-  return encode_affine_type<BlockQ5_1, 31>(x, n, qw, dst);
+BL_ENCODER bool encode_q5_1(const float *x, uint64_t n, const float *qw, void *dst) {
+  return encode_affine_type<BlockQ5_1, 31>(x, n, qw, qw ? mean_square(x, n) : 0.0f, dst);
 }
 
-static bool encode_q8_0(const float *x, uint64_t n, const float *, void *dst) {
+BL_ENCODER bool encode_q8_0(const float *x, uint64_t n, const float *, void *dst) {
   BlockQ8_0 *y = static_cast<BlockQ8_0 *>(dst);
   for (uint64_t b = 0; b < n / 32; b++, x += 32, y++) {
     const float d = largest_abs(x, 32) / 127.0f;
@@ -267,7 +270,7 @@ BL_INLINE uint8_t pack_trits(const uint8_t *t, int stride, int count) {
   return uint8_t((q * 256 + 242) / 243);
 }
 
-static bool encode_tq1_0(const float *x, uint64_t n, const float *, void *dst) {
+BL_ENCODER bool encode_tq1_0(const float *x, uint64_t n, const float *, void *dst) {
   BlockTQ1_0 *y = static_cast<BlockTQ1_0 *>(dst);
   for (uint64_t b = 0; b < n / 256; b++, x += 256, y++) {
     uint8_t t[256];
@@ -288,7 +291,7 @@ BL_INLINE void pack_planes2(const uint8_t *code, uint8_t *qs) {
     }
 }
 
-static bool encode_tq2_0(const float *x, uint64_t n, const float *, void *dst) {
+BL_ENCODER bool encode_tq2_0(const float *x, uint64_t n, const float *, void *dst) {
   BlockTQ2_0 *y = static_cast<BlockTQ2_0 *>(dst);
   for (uint64_t b = 0; b < n / 256; b++, x += 256, y++) {
     uint8_t t[256];
@@ -323,7 +326,7 @@ BL_INLINE int floor_log2(float v) {
     next = int(b >> 23) - 126;
     below = ((b | 0x007FFFFFu) + 1) - b;
   } else {
-    const int top = 31 - __builtin_clz(b);  // v = b * 2^-149
+    const int top = highest_bit(b);  // v = b * 2^-149
     next = top - 148;
     below = (1u << (top + 1)) - b;
   }
@@ -338,7 +341,7 @@ BL_INLINE int floor_log2(float v) {
   return below <= reach ? next : next - 1;
 }
 
-static bool encode_mxfp4(const float *x, uint64_t n, const float *, void *dst) {
+BL_ENCODER bool encode_mxfp4(const float *x, uint64_t n, const float *, void *dst) {
   BlockMXFP4 *y = static_cast<BlockMXFP4 *>(dst);
   for (uint64_t b = 0; b < n / 32; b++, x += 32, y++) {
     const float amax = largest_abs(x, 32);
@@ -370,7 +373,7 @@ BL_INLINE uint8_t encode_ue4m3(float v) {
   return uint8_t(uint32_t(e) << 3 | m);
 }
 
-static bool encode_nvfp4(const float *x, uint64_t n, const float *, void *dst) {
+BL_ENCODER bool encode_nvfp4(const float *x, uint64_t n, const float *, void *dst) {
   BlockNVFP4 *y = static_cast<BlockNVFP4 *>(dst);
   for (uint64_t b = 0; b < n / 64; b++, y++) {
     for (int s = 0; s < 4; s++, x += 16) {

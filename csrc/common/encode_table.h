@@ -11,6 +11,11 @@
 namespace bl {
 namespace BL_LANES {
 
+template <const Lattice &(*LATTICE)(), bool (*ENCODE)(const Lattice &, const float *, uint64_t, const float *, void *)>
+static bool with_lattice(const float *x, uint64_t n, const float *qw, void *dst) {
+  return ENCODE(LATTICE(), x, n, qw, dst);
+}
+
 BL_INLINE EncodeRow encoder(uint32_t type) {
   switch (type) {
     case TYPE_F32: return encode_f32;
@@ -30,13 +35,13 @@ BL_INLINE EncodeRow encoder(uint32_t type) {
     case TYPE_Q6_K: return encode_q6_K;
     case TYPE_TQ1_0: return encode_tq1_0;
     case TYPE_TQ2_0: return encode_tq2_0;
-    case TYPE_IQ2_XXS: return encode_iq2_xxs;
-    case TYPE_IQ2_XS: return encode_iq2_xs;
-    case TYPE_IQ2_S: return encode_iq2_s;
-    case TYPE_IQ3_XXS: return encode_iq3_xxs;
-    case TYPE_IQ3_S: return encode_iq3_s;
-    case TYPE_IQ1_S: return encode_iq1_s;
-    case TYPE_IQ1_M: return encode_iq1_m;
+    case TYPE_IQ2_XXS: return with_lattice<lattice_iq2xxs, encode_iq2_xxs>;
+    case TYPE_IQ2_XS: return with_lattice<lattice_iq2xs, encode_iq2_xs>;
+    case TYPE_IQ2_S: return with_lattice<lattice_iq2s, encode_iq2_s>;
+    case TYPE_IQ3_XXS: return with_lattice<lattice_iq3xxs, encode_iq3_xxs>;
+    case TYPE_IQ3_S: return with_lattice<lattice_iq3s, encode_iq3_s>;
+    case TYPE_IQ1_S: return with_lattice<lattice_iq1s, encode_iq1_s>;
+    case TYPE_IQ1_M: return with_lattice<lattice_iq1s, encode_iq1_m>;
     case TYPE_IQ4_NL: return encode_iq4_nl;
     case TYPE_IQ4_XS: return encode_iq4_xs;
     case TYPE_MXFP4: return encode_mxfp4;

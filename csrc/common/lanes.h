@@ -1,159 +1,41 @@
 // lanes.h: eight f32 or i32 at a time, for encoders that do the same scalar sequence in every lane.
 //
-// Included by encode_portable.cpp and encode_avx2.cpp, each with its own BL_LANES namespace: the same source, two instruction sets, the
-// same bits, because a lane never mixes with another except where a function says so, and every operation is one rounding.
-// Nothing here may be used from elsewhere (an inline function compiled for AVX2 must not be merged into portable code).
+// One source, three instruction sets, the same bits: a lane never mixes with another except where a function says so, and every
+// operation is one rounding. lanes_host.h holds the vectors of the host (portable, or AVX2), ../cuda/lanes.cuh those of a card, where
+// eight threads are the lanes. Each file that includes this names its own BL_LANES namespace, and nothing here may be used from
+// elsewhere (an inline function compiled for AVX2 must not be merged into portable code).
+//
+// What keeps the encoders fit for a card: vectors are read by v[i] and never written so; whatever is no vector is computed alike in
+// every thread, so arrays of the encoder's own are whole in each; memory the caller passed is only read, but for the row's bytes.
 #pragma once
 
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#else
-#include <math.h>
-#endif
-
 #include "blocks.h"
 
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wpsabi"  // vectors are passed between inlined functions only
+#if defined(__CUDACC__)
+#include "../cuda/lanes.cuh"
+#else
+#include "lanes_host.h"
 #endif
-
-#define BL_INLINE static inline __attribute__((always_inline))
 
 namespace bl {
 namespace BL_LANES {
 
-typedef float F8 __attribute__((vector_size(32)));
-typedef int32_t I8 __attribute__((vector_size(32)));
-typedef uint32_t U8 __attribute__((vector_size(32)));
-
+constexpr int LANES = 8;
 constexpr float F32_LARGEST = 3.40282346638528859812e+38f;
 constexpr float EPS15 = 1e-15f;
 
-BL_INLINE F8 splat(float v) { return F8{v, v, v, v, v, v, v, v}; }
-BL_INLINE I8 splat_i(int32_t v) { return I8{v, v, v, v, v, v, v, v}; }
-constexpr int LANES = 8;
-
-BL_INLINE F8 load8(const float *p) {
-  F8 v;
-  memcpy(&v, p, 32);
-  return v;
-}
-BL_INLINE void store8(float *p, F8 v) { memcpy(p, &v, 32); }
-BL_INLINE void store8(int32_t *p, I8 v) { memcpy(p, &v, 32); }
-
-BL_INLINE I8 bits(F8 v) { return (I8)v; }
-BL_INLINE F8 from_bits(I8 v) { return (F8)v; }
-BL_INLINE F8 to_f(I8 v) { return __builtin_convertvector(v, F8); }
-
-// mask lanes are 0 or -1.
-BL_INLINE F8 select(I8 mask, F8 yes, F8 no) {
-#if defined(__AVX2__)
-  return (F8)_mm256_blendv_ps((__m256)no, (__m256)yes, (__m256)mask);
-#else
-  return (F8)((mask & (I8)yes) | (~mask & (I8)no));
-#endif
-}
-BL_INLINE I8 select(I8 mask, I8 yes, I8 no) { return (mask & yes) | (~mask & no); }
-
-// a > b ? a : b, which is what the instruction does with NaN and signed zeros too.
-BL_INLINE F8 max2(F8 a, F8 b) {
-#if defined(__AVX2__)
-  return (F8)_mm256_max_ps((__m256)a, (__m256)b);
-#else
-  return select(a > b, a, b);
-#endif
-}
-BL_INLINE F8 min2(F8 a, F8 b) {
-#if defined(__AVX2__)
-  return (F8)_mm256_min_ps((__m256)a, (__m256)b);
-#else
-  return select(a < b, a, b);
-#endif
-}
-BL_INLINE I8 imin(I8 a, I8 b) {
-#if defined(__AVX2__)
-  return (I8)_mm256_min_epi32((__m256i)a, (__m256i)b);
-#else
-  return select(a < b, a, b);
-#endif
-}
-BL_INLINE I8 imax(I8 a, I8 b) {
-#if defined(__AVX2__)
-  return (I8)_mm256_max_epi32((__m256i)a, (__m256i)b);
-#else
-  return select(a > b, a, b);
-#endif
-}
 BL_INLINE I8 clamp(I8 v, int lo, int hi) { return imin(imax(v, splat_i(lo)), splat_i(hi)); }
-
-BL_INLINE F8 abs8(F8 v) { return (F8)((I8)v & splat_i(0x7FFFFFFF)); }
-
-BL_INLINE float sqrt1(float v) {
-#if defined(__x86_64__)
-  return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(v)));
-#else
-  return __builtin_sqrtf(v);
-#endif
-}
-BL_INLINE F8 sqrt8(F8 v) {
-#if defined(__AVX2__)
-  return (F8)_mm256_sqrt_ps((__m256)v);
-#elif defined(__x86_64__)
-  F8 out;
-  for (int h = 0; h < 2; h++) {
-    __m128 part;
-    memcpy(&part, (const char *)&v + 16 * h, 16);
-    part = _mm_sqrt_ps(part);
-    memcpy((char *)&out + 16 * h, &part, 16);
-  }
-  return out;
-#else
-  for (int i = 0; i < LANES; i++) v[i] = __builtin_sqrtf(v[i]);
-  return v;
-#endif
-}
-
-// Bit i is the sign of lane i.
-BL_INLINE uint32_t lane_bits(I8 mask) {
-#if defined(__AVX2__)
-  return (uint32_t)_mm256_movemask_ps((__m256)mask);
-#else
-  uint32_t out = 0;
-  for (int i = 0; i < LANES; i++) out |= (uint32_t(mask[i]) >> 31) << i;
-  return out;
-#endif
-}
 BL_INLINE bool any(I8 mask) { return lane_bits(mask) != 0; }
-
-// table[index & 7] in every lane.
-BL_INLINE F8 lookup(F8 table, I8 index) {
-#if defined(__AVX2__)
-  return (F8)_mm256_permutevar8x32_ps((__m256)table, (__m256i)index);
-#else
-  F8 out;
-  for (int i = 0; i < LANES; i++) out[i] = table[index[i] & 7];
-  return out;
-#endif
-}
 
 // Round to nearest even by adding 1.5 * 2^23 and reading the low bits: exact up to 4194303, and beyond it, for infinities and NaN,
 // the defined value of the formula (bit-exactness needs that one and no other).
-BL_INLINE I8 rnd(F8 v) { return (bits(v + splat(12582912.0f)) & splat_i(0x007FFFFF)) - splat_i(0x00400000); }
-BL_INLINE int32_t rnd1(float v) { return int32_t(f32_bits(v + 12582912.0f) & 0x007FFFFF) - 0x00400000; }
+BL_INLINE I8 rnd(F8 v) { return (rounded_bits(v) & splat_i(0x007FFFFF)) - splat_i(0x00400000); }
+BL_INLINE int32_t rnd1(float v) { return int32_t(rounded_bits1(v) & 0x007FFFFF) - 0x00400000; }
 
 // Toward zero; NaN and what does not fit give INT32_MIN.
-BL_INLINE I8 trunc8(F8 v) {
-#if defined(__AVX2__)
-  return (I8)_mm256_cvttps_epi32((__m256)v);
-#else
-  const I8 fits = (v >= splat(-2147483648.0f)) & (v < splat(2147483648.0f));
-  const I8 whole = __builtin_convertvector(select(fits, v, splat(0.0f)), I8);
-  return select(fits, whole, splat_i(INT32_MIN));
-#endif
-}
 BL_INLINE int32_t trunc1(float v) { return v >= -2147483648.0f && v < 2147483648.0f ? int32_t(v) : INT32_MIN; }
 
 // trunc8 of the value rounded half away from zero.
@@ -161,71 +43,6 @@ BL_INLINE I8 round_away(F8 v) {
   const F8 whole = to_f(trunc8(v));
   const F8 one = from_bits((bits(v) & splat_i(INT32_MIN)) | bits(splat(1.0f)));
   return trunc8(whole + select(abs8(v - whole) >= splat(0.5f), one, splat(0.0f)));
-}
-
-// Low byte of every lane, lane 0 lowest.
-BL_INLINE uint64_t low_bytes(I8 v) {
-#if defined(__AVX2__)
-  const __m256i picked = _mm256_shuffle_epi8(
-      (__m256i)v, _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
-                                   -1, -1, -1, -1, 0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1));
-  return uint64_t(_mm_cvtsi128_si64(_mm_or_si128(_mm256_castsi256_si128(picked), _mm256_extracti128_si256(picked, 1))));
-#else
-  uint64_t out = 0;
-  for (int i = 0; i < LANES; i++) out |= uint64_t(uint8_t(v[i])) << (8 * i);
-  return out;
-#endif
-}
-BL_INLINE void store_bytes(uint8_t *p, I8 v) {
-  const uint64_t bytes = low_bytes(v);
-  memcpy(p, &bytes, 8);
-}
-
-// Eight 16-bit integers, widened.
-BL_INLINE I8 load_u16x8(const uint16_t *p) {
-#if defined(__AVX2__)
-  return (I8)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
-#else
-  return I8{p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]};
-#endif
-}
-
-BL_INLINE void transpose8(F8 *r) {
-  F8 a[8], b[8];
-  for (int i = 0; i < 4; i++) {
-    a[2 * i] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-    a[2 * i + 1] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
-  }
-  for (int h = 0; h < 2; h++) {
-    for (int i = 0; i < 2; i++) {
-      b[4 * h + 2 * i] = __builtin_shufflevector(a[4 * h + i], a[4 * h + 2 + i], 0, 1, 8, 9, 4, 5, 12, 13);
-      b[4 * h + 2 * i + 1] = __builtin_shufflevector(a[4 * h + i], a[4 * h + 2 + i], 2, 3, 10, 11, 6, 7, 14, 15);
-    }
-  }
-  for (int i = 0; i < 4; i++) {
-    r[i] = __builtin_shufflevector(b[i], b[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-    r[i + 4] = __builtin_shufflevector(b[i], b[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
-  }
-}
-
-// Lane g of out[i] = x[g * N + i]: eight groups of N values side by side. Lanes from n_groups on are zero.
-template <int N>
-BL_INLINE void load_groups(const float *x, int n_groups, F8 *out) {
-  for (int i = 0; i < N; i += 8) {
-    for (int g = 0; g < LANES; g++) out[i + g] = g < n_groups ? load8(x + g * N + i) : splat(0.0f);
-    transpose8(out + i);
-  }
-}
-
-// The inverse for codes: p[g * N + i] = low byte of lane g of v[i].
-template <int N>
-BL_INLINE void store_groups(uint8_t *p, int n_groups, const I8 *v) {
-  for (int i = 0; i < N; i += 8) {
-    F8 r[8];
-    for (int k = 0; k < 8; k++) r[k] = from_bits(v[i + k]);
-    transpose8(r);
-    for (int g = 0; g < n_groups; g++) store_bytes(p + g * N + i, bits(r[g]));
-  }
 }
 
 }  // namespace BL_LANES

@@ -62,7 +62,7 @@ Storage *build(const uint16_t *keys, int n_points, int want) {
     while (s->lists.size() % 8) s->lists.push_back(s->lists.back());
     s->slots[key] = Lattice::list_slot(uint32_t(begin / 8), uint32_t((s->lists.size() - begin) / 8));
   }
-  s->view = Lattice{keys, s->slots.data(), s->lists.data()};
+  s->view = Lattice{keys, s->slots.data(), s->lists.data(), uint32_t(n_points), uint32_t(s->slots.size()), uint32_t(s->lists.size())};
   return s;
 }
 
