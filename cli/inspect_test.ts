@@ -10,18 +10,23 @@ import { splice } from "./splice.ts";
 import { split } from "./split.ts";
 
 /** Runs a command line and gives back its exit code and what it printed. */
-async function run(...argv: string[]): Promise<{ code: number; out: string; json: any; notes: string[] }> {
+async function run(
+  ...argv: string[]
+): Promise<{ code: number; out: string; json: any; events: any[]; notes: string[] }> {
   const parsed = parseArgs(argv, [inspect, split, merge, splice] as readonly Command[], "");
   assert.equal(parsed.kind, "run");
   if (parsed.kind !== "run") throw new Error("printed");
-  const result = { code: -1, out: "", json: undefined as unknown, notes: [] as string[] };
+  const result = { code: -1, out: "", json: undefined as any, events: [] as any[], notes: [] as string[] };
   const io: Io = {
     out: (text) => void (result.out += text),
     note: (line) => void result.notes.push(line),
     warn() {},
     error() {},
     bar: () => ({ update() {}, stop() {} }),
-    json: (value) => void (result.json = JSON.parse(JSON.stringify(value))),
+    json(value) {
+      result.json = JSON.parse(JSON.stringify(value));
+      result.events.push(result.json);
+    },
     signal: new AbortController().signal,
     isTerminal: false,
   };
@@ -43,7 +48,12 @@ Deno.test("inspect, split, merge and splice do their work from the command line"
     const made = await run("split", "--split-max-tensors", "2", small, dir + "s", "--json");
     assert.deepEqual([made.code, made.json.paths.length, made.json.n_tensors], [0, 3, 5]);
     const merged = await run("merge", made.json.paths[0], dir + "m.gguf");
-    assert.match(merged.notes[0], /^wrote .*m\.gguf: 5 tensors/);
+    assert.deepEqual(
+      made.events.slice(0, -1).map((e) => [e.event, e.index]),
+      [0, 1, 2, 3, 4].map((i) => ["tensor", i]),
+    );
+    assert.equal(merged.notes[0], "[1/5] blk.0.ffn_up.weight: f32");
+    assert.match(merged.notes[5], /^wrote .*m\.gguf: 5 tensors/);
     assert.equal((await run("inspect", "--diff", small, dir + "m.gguf")).code, 0);
     const spliced = await run(
       "splice",

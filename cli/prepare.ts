@@ -4,7 +4,9 @@
  */
 import { type Command, COMMON, EXIT } from "./command.ts";
 import type { Backend } from "../core/program/backend.ts";
+import type { PrepareFileOptions } from "../quantize/prepare/mod.ts";
 import { parseSize } from "./size.ts";
+import { tensorProgress } from "./tensor_progress.ts";
 
 export const prepare: Command = {
   name: "prepare",
@@ -62,17 +64,18 @@ export const prepare: Command = {
     {
       name: "follow",
       type: "bool",
-      help: "wait for files that are still arriving in the folder, and check each as it comes",
+      help:
+        "work on files as they finish arriving in the folder; takes room for a second copy of what is converted early",
     },
     { name: "resume", type: "bool", help: "go on from what an interrupted run left; Ctrl-C keeps what there is" },
     { name: "vocab-only", type: "bool", help: "metadata and vocabulary without tensors" },
-    COMMON.json,
+    { ...COMMON.json, help: "print one JSON object a line on stdout: events, then the result" },
     COMMON.quiet,
   ],
   epilog: "Example:\n  bloomery prepare ./Qwen3-8B -o qwen3-8b-bf16.gguf",
 
   async run({ args, flags, io }) {
-    const { followCheckpoint, prepare } = await import("../quantize/prepare/mod.ts");
+    const { prepare } = await import("../quantize/prepare/mod.ts");
     const [dir] = args;
     const out = flags.str("output")!;
     const templatePath = flags.str("chat-template");
@@ -81,14 +84,22 @@ export const prepare: Command = {
     const ffi = await import("../ffi/mod.ts");
     const hasNative = ffi.libraryPath("cpu") !== undefined;
     using _ = { [Symbol.dispose]: () => backend?.[Symbol.dispose]() };
-    let bar: ReturnType<typeof io.bar> | undefined;
-    if (flags.bool("follow")) {
-      await followCheckpoint(dir, {
-        signal: io.signal,
-        onArrived: (file, i, n) => io.note(`${file} is there, ${i} of ${n} files`),
-      });
-    }
+    const json = flags.bool("json");
     const start = performance.now();
+    const seconds = () => (performance.now() - start) / 1000;
+    const progress = tensorProgress("prepare", flags, io);
+    const follow: Partial<PrepareFileOptions> = {
+      follow: {
+        onArrived(file, n, n_files) {
+          if (json) io.json({ event: "file", name: file, n_arrived: n, n_files, seconds: seconds() });
+          else io.note(`${file} is there, ${n} of ${n_files} files`);
+        },
+      },
+      onEarly({ tensor: { name, type }, n_tensors, bytes }) {
+        if (json) io.json({ event: "early", name, to: type.name, n_tensors, bytes, seconds: seconds() });
+        else io.note(`${name}: ${type.name}, ahead of the other files`);
+      },
+    };
     const size = (name: string) => flags.has(name) ? parseSize(flags.str(name)!, name) : undefined;
     const splitMaxSize = size("split-max-size");
     const splitMaxTensors = flags.num("split-max-tensors");
@@ -111,12 +122,20 @@ export const prepare: Command = {
       ...(room === undefined ? {} : { room }),
       ...(hasNative ? { quantize: (job) => (backend ??= ffi.openNativeBackend("cpu")).quantize(job) } : {}),
       signal: io.signal,
-      onProgress: (p) => (bar ??= io.bar("prepare", p.totalBytes, "B")).update(p.bytes),
+      ...(flags.bool("follow") ? follow : {}),
+      onProgress: (p) =>
+        progress.update({
+          ...p,
+          name: p.tensor.name,
+          done: p.bytes,
+          total: p.totalBytes,
+          what: p.tensor.type.name,
+          facts: { from: p.tensor.from, to: p.tensor.type.name },
+        }),
     });
-    const result = await work.finally(() => bar?.stop());
+    const result = await work.finally(() => progress.stop());
     for (const w of result.warnings) io.warn(w);
-    const seconds = (performance.now() - start) / 1000;
-    if (flags.bool("json")) {
+    if (json) {
       io.json({
         schema: "bloomery.prepare.v1",
         paths: result.paths,
@@ -124,14 +143,16 @@ export const prepare: Command = {
         n_tensors: result.n_tensors,
         bytes: result.bytes,
         types: result.types,
+        n_resumed: result.n_resumed,
         warnings: result.warnings,
-        seconds,
+        seconds: seconds(),
       });
     } else {
       const types = Object.entries(result.types).map(([type, n]) => `${n} ${type}`).join(", ");
+      if (result.n_resumed > 0) io.note(`${result.n_resumed} tensors were there from an earlier run`);
       io.note(
         `wrote ${result.paths.join(", ")}: ${result.architecture}, ${result.n_tensors} tensors (${types}), ` +
-          `${(result.bytes / 1e6).toFixed(1)} MB in ${seconds.toFixed(1)} s`,
+          `${(result.bytes / 1e6).toFixed(1)} MB in ${seconds().toFixed(1)} s`,
       );
     }
     return EXIT.done;

@@ -8,6 +8,7 @@ import type { QuantizeOptions, QuantizeProgress } from "../quantize/quantize.ts"
 import type { QuantizeSource } from "../quantize/quantize_source.ts";
 import { type Command, COMMON, EXIT, type Flags } from "./command.ts";
 import { parseSize } from "./size.ts";
+import { tensorProgress } from "./tensor_progress.ts";
 
 /** What the arguments say. */
 export interface QuantizeRequest {
@@ -260,33 +261,21 @@ export const quantize: Command = {
     const { openNativeBackend } = await import("../ffi/backend.ts");
     using backend = openNativeBackend("cpu", { threads: request.threads });
     const start = performance.now();
-    let bar: ReturnType<typeof io.bar> | undefined;
+    const progress = tensorProgress("quantize", flags, io);
     const report = (p: QuantizeProgress) => {
-      if (io.isTerminal) (bar ??= io.bar("quantize", p.total, "B")).update(p.done);
-      if (!p.whole) return;
       const { name, type, source: from } = p.tensor;
-      if (json) {
-        io.json({
-          event: "tensor",
-          index: p.index,
-          n_tensors: p.n_tensors,
-          name,
-          from: from.type.name,
-          to: type.name,
-          done_bytes: p.done,
-          total_bytes: p.total,
-          seconds: (performance.now() - start) / 1000,
-        });
-      } else if (!io.isTerminal) {
-        const how = type.id === from.type.id ? `${type.name} kept` : `${from.type.name} -> ${type.name}`;
-        io.note(`[${p.index + 1}/${p.n_tensors}] ${name}: ${how}`);
-      }
+      progress.update({
+        ...p,
+        name,
+        what: type.id === from.type.id ? `${type.name} kept` : `${from.type.name} -> ${type.name}`,
+        facts: { from: from.type.name, to: type.name },
+      });
     };
     const result = await quantize(source, request.output, backend, {
       ...options,
       signal: io.signal,
       onProgress: report,
-    }).finally(() => bar?.stop());
+    }).finally(() => progress.stop());
     for (const w of result.warnings.slice(source.warnings.length)) io.warn(w);
     const seconds = (performance.now() - start) / 1000;
     if (json) {

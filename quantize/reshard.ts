@@ -19,8 +19,19 @@ export interface ReshardOptions {
   /** Replaces files that are already there; refused otherwise. */
   overwrite?: boolean;
   signal?: AbortSignal;
+  onProgress?: (p: ReshardProgress) => void;
+}
+
+export interface ReshardProgress {
+  readonly tensor: GgufTensor;
+  /** Its place among all tensors. */
+  readonly index: number;
+  readonly n_tensors: number;
+  /** The tensor is whole with this. */
+  readonly whole: boolean;
   /** Bytes of tensor data done, of all. */
-  onProgress?: (done: number, total: number) => void;
+  readonly done: number;
+  readonly total: number;
 }
 
 export interface ReshardResult {
@@ -263,12 +274,15 @@ function copier(all: readonly GgufTensor[], options: ReshardOptions) {
   const pause = pauses(options.signal);
   const total = all.reduce((n, t) => n + t.bytes, 0);
   let done = 0;
+  let index = -1;
   return async (writer: GgufWriter, i: number, source: GgufFile, t: GgufTensor) => {
+    index++;
     for (let at = 0; at < t.bytes; at += CHUNK) {
       const length = Math.min(CHUNK, t.bytes - at);
       writer.writeTensor(i, source.readTensor(t, at, length));
       done += length;
-      options.onProgress?.(done, total);
+      const whole = at + length === t.bytes;
+      options.onProgress?.({ tensor: t, index, n_tensors: all.length, whole, done, total });
       await pause();
     }
   };

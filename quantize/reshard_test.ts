@@ -5,7 +5,7 @@ import { type GgmlType, ggmlType } from "../core/gguf/types.ts";
 import { GgufWriter } from "../core/gguf/write.ts";
 import { repoDir } from "../tests/shared.ts";
 import { largeInput, smallInput } from "./_reshard_input.ts";
-import { mergeGguf, planSplit, spliceGguf, type SpliceOptions, splitGguf } from "./reshard.ts";
+import { mergeGguf, planSplit, type ReshardProgress, spliceGguf, type SpliceOptions, splitGguf } from "./reshard.ts";
 
 async function inFolder(run: (dir: string) => Promise<void>): Promise<void> {
   const dir = await Deno.makeTempDir() + "/";
@@ -92,7 +92,7 @@ Deno.test("an aborted split or merge leaves nothing", () =>
     await splitGguf(dir + "small.gguf", dir + "a", { splitMaxTensors: 3 });
     const before = names(dir);
     const stop = new AbortController();
-    const onProgress = (done: number) => done > 40 && stop.abort(new Error("stopped"));
+    const onProgress = ({ done }: ReshardProgress) => done > 40 && stop.abort(new Error("stopped"));
     const options = { signal: stop.signal, onProgress };
     await assert.rejects(splitGguf(dir + "small.gguf", dir + "b", { splitMaxTensors: 1, ...options }), /stopped/);
     await assert.rejects(mergeGguf(dir + "a-00001-of-00002.gguf", dir + "m.gguf", options), /stopped/);
