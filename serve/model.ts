@@ -107,7 +107,9 @@ export interface ChatDelta {
   content?: string;
   reasoning_content?: string;
   /** `id` and `name` come once, first; `arguments` grows. */
-  tool_call?: { index: number; id?: string; name?: string; arguments?: string };
+  tool_call?: { index: number; id?: string; name?: string; arguments: string };
+  /** The content looks like a call that could not be read, or the call's arguments are no JSON. */
+  malformed?: boolean;
 }
 
 /** Splits model text into content, reasoning and tool calls, whatever the chunk boundaries. */

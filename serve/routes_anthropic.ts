@@ -146,8 +146,9 @@ function assistantMessage(content: Block[], param: string): unknown {
   };
 }
 
-function stopReason(end: GenerationEnd, called: boolean): string {
-  if (called) return "tool_use";
+/** @param cut The answer's last piece is a call that is not complete. */
+function stopReason(end: GenerationEnd, called: boolean, cut = false): string {
+  if (called && !(cut && end.stopType === "limit")) return "tool_use";
   return { eos: "end_turn", word: "stop_sequence", limit: "max_tokens" }[end.stopType];
 }
 
@@ -180,7 +181,7 @@ function piecesOf(delta: ChatDelta): { start: ContentBlock; call?: number; part:
   if (call) {
     const id = call.id ?? randomId("toolu_");
     const start: ContentBlock = { type: "tool_use", id, name: call.name ?? "", input: {} };
-    pieces.push({ start, call: call.index, part: { type: "input_json_delta", partial_json: call.arguments ?? "" } });
+    pieces.push({ start, call: call.index, part: { type: "input_json_delta", partial_json: call.arguments } });
   }
   return pieces;
 }
@@ -226,10 +227,12 @@ async function* events(app: App, { generation, parser }: ChatAnswer): AsyncGener
       yield* show(parser.push(item.text));
       continue;
     }
-    yield* show(parser.finish());
+    const last = parser.finish();
+    const cut = last.some((d) => d.tool_call !== undefined && d.malformed === true);
+    yield* show(last);
     if (open !== undefined) yield event("content_block_stop", { index });
     yield event("message_delta", {
-      delta: { stop_reason: stopReason(item, called), stop_sequence: item.stoppingWord || null },
+      delta: { stop_reason: stopReason(item, called, cut), stop_sequence: item.stoppingWord || null },
       usage: usageOf(generation, item.n_generated),
     });
   }
@@ -245,6 +248,7 @@ async function whole(app: App, { generation, parser }: ChatAnswer): Promise<Resp
   const json_texts = new Map<ContentBlock, string>();
   let last: { block: ContentBlock; call: number | undefined } | undefined;
   let end: GenerationEnd | undefined;
+  let answered = "";
   const take = (deltas: ChatDelta[]) => {
     for (const { start, call, part } of deltas.flatMap(piecesOf)) {
       if (last?.block.type !== start.type || last.call !== call) {
@@ -259,9 +263,9 @@ async function whole(app: App, { generation, parser }: ChatAnswer): Promise<Resp
   };
   for await (const event of generation) {
     if (event.type === "end") end = event;
-    else take(parser.push(event.text));
+    else answered += event.text;
   }
-  take(parser.finish());
+  take([...parser.push(answered), ...parser.finish()]);
   for (const [block, text] of json_texts) if (block.type === "tool_use") block.input = JSON.parse(text || "{}");
   return json({
     id: randomId("msg_"),

@@ -62,58 +62,58 @@ class Calls {
   /** Takes a parser's piece in and gives the piece for the client. */
   add(piece: NonNullable<ChatDelta["tool_call"]>): Record<string, unknown> {
     const known = this.list[piece.index];
-    const args = piece.arguments ?? "";
     if (known !== undefined) {
-      known.function.arguments += args;
-      return { index: piece.index, function: { arguments: args } };
+      known.function.arguments += piece.arguments;
+      return { index: piece.index, function: { arguments: piece.arguments } };
     }
     const call = {
       id: piece.id ?? randomId(""),
       type: "function" as const,
-      function: { name: piece.name ?? "", arguments: args },
+      function: { name: piece.name ?? "", arguments: piece.arguments },
     };
     this.list[piece.index] = call;
     return { index: piece.index, ...call, function: { ...call.function } };
   }
 }
 
-function finishReason(end: GenerationEnd, calls: Calls): string {
-  if (calls.list.length > 0) return "tool_calls";
+/** @param cut The answer's last piece is a call that is not complete. */
+function finishReason(end: GenerationEnd, calls: Calls, cut: boolean): string {
+  if (calls.list.length > 0 && !(cut && end.stopType === "limit")) return "tool_calls";
   return end.stopType === "limit" ? "length" : "stop";
 }
 
 async function whole(app: App, answer: Answer): Promise<Response> {
   const { generation, parser } = answer;
-  let content = "", reasoning = "";
+  let content = "", reasoning = "", text = "";
+  let malformed = false;
   const calls = new Calls();
   const records: TokenRecord[] = [];
   let end: GenerationEnd | undefined;
-  const take = (deltas: ChatDelta[]) => {
-    for (const delta of deltas) {
-      content += delta.content ?? "";
-      reasoning += delta.reasoning_content ?? "";
-      if (delta.tool_call) calls.add(delta.tool_call);
-    }
-  };
   for await (const event of generation) {
     if (event.type === "end") end = event;
     else {
-      take(parser.push(event.text));
+      text += event.text;
       if (answer.withLogprobs) records.push(...event.tokens);
     }
   }
-  take(parser.finish());
+  for (const delta of [...parser.push(text), ...parser.finish()]) {
+    content += delta.content ?? "";
+    reasoning += delta.reasoning_content ?? "";
+    malformed ||= delta.malformed ?? false;
+    if (delta.tool_call) calls.add(delta.tool_call);
+  }
   const message = {
     role: "assistant",
     content: content === "" && calls.list.length > 0 ? null : content,
     ...(reasoning === "" ? {} : { reasoning_content: reasoning }),
     ...(calls.list.length === 0 ? {} : { tool_calls: calls.list }),
+    ...(malformed ? { malformed } : {}),
   };
   const logprobs = answer.withLogprobs ? { content: records.map((r) => logprobEntry(app.model.tokenizer, r)) } : null;
   return json({
     ...answer.head,
     object: "chat.completion",
-    choices: [{ index: 0, message, logprobs, finish_reason: finishReason(end!, calls) }],
+    choices: [{ index: 0, message, logprobs, finish_reason: finishReason(end!, calls, false) }],
     usage: usageOf([generation]),
     timings: timingsOf(generation),
   });
@@ -145,6 +145,7 @@ async function* chunks(app: App, request: ChatRequest, answer: Answer): AsyncGen
   let end: GenerationEnd | undefined;
   // Records wait for the next delta: text of a tag or a call's beginning gives none of its own.
   let records: TokenRecord[] = [];
+  let cut = false;
   for await (const event of generation) {
     if (event.type === "end") {
       end = event;
@@ -157,10 +158,11 @@ async function* chunks(app: App, request: ChatRequest, answer: Answer): AsyncGen
     }
   }
   for (const delta of parser.finish()) {
+    cut = delta.tool_call !== undefined && delta.malformed === true;
     yield chunk([choice(forClient(delta), records)]);
     records = [];
   }
-  yield chunk([choice({}, records, finishReason(end!, calls))], { timings: timingsOf(generation) });
+  yield chunk([choice({}, records, finishReason(end!, calls, cut))], { timings: timingsOf(generation) });
   if (include_usage) yield chunk([], { usage: usageOf([generation]) });
   yield "[DONE]";
 }

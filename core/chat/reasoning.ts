@@ -2,15 +2,16 @@
  * Model text to content, reasoning and tool calls, as it streams.
  *
  * What is shown depends on the text alone: any split into chunks gives the same deltas once concatenated. Markup is
- * held back until it is sure to be none. A call is shown once it is complete; what only began like one becomes
- * content, with `malformed` set on it.
+ * held back until it is sure to be none. What only began like a call becomes content, with `malformed` set on it; see
+ * `tool_calls/writer.ts` for when a call is sure to be one.
  * @module
  */
-import type { Call, Family, ToolSet } from "./tool_calls/call.ts";
+import type { Family, ToolSet } from "./tool_calls/call.ts";
 import { detectFamily } from "./tool_calls/detect.ts";
 import { harmony } from "./tool_calls/harmony.ts";
 import { kimiK3 } from "./tool_calls/kimi_k3.ts";
 import { literal, type Reading, Source, space, until } from "./tool_calls/stream.ts";
+import { type CallSink, CallWriter } from "./tool_calls/writer.ts";
 
 export type ReasoningFormat = "none" | "auto" | "deepseek" | "deepseek-legacy";
 
@@ -18,9 +19,9 @@ export type ReasoningFormat = "none" | "auto" | "deepseek" | "deepseek-legacy";
 export interface Delta {
   content?: string;
   reasoning_content?: string;
-  /** One complete call: `id`, `name` and the whole `arguments` text. */
-  tool_call?: { index: number; id?: string; name?: string; arguments?: string };
-  /** The content looks like a tool call that could not be read. */
+  /** A call's beginning, with `id` and `name`, and in it and further pieces more of the text of its arguments. */
+  tool_call?: { index: number; id?: string; name?: string; arguments: string };
+  /** The content looks like a tool call that could not be read, or the call's arguments are no JSON. */
   malformed?: boolean;
 }
 
@@ -35,9 +36,9 @@ export interface OutputParserOptions {
   parallelToolCalls?: boolean;
   /** The prompt's end opened a reasoning block. */
   startsInReasoning: boolean;
-  /** Whether deltas are sent as they come, which `deepseek-legacy` asks about. */
+  /** Whether deltas are sent as they come: `deepseek-legacy` asks, and calls are held until complete otherwise. */
   streaming?: boolean;
-  /** Ids for calls whose format has none; 32 random letters and digits otherwise. */
+  /** Ids for calls whose format has none; random letters and digits otherwise, 32 or what the family takes. */
   newId?: () => string;
 }
 
@@ -49,10 +50,9 @@ export interface OutputParser {
 }
 
 /** Where the readers put what they found. */
-export interface Sink {
+export interface Sink extends CallSink {
   content(text: string, malformed?: boolean): void;
   reasoning(text: string): void;
-  call(call: Call): void;
 }
 
 /** A parser for one answer of a model with this template. */
@@ -62,7 +62,6 @@ export function createOutputParser(options: OutputParserOptions): OutputParser {
   const streaming = options.streaming ?? true;
   const keep = options.reasoningFormat === "none" || (options.reasoningFormat === "deepseek-legacy" && streaming);
   const out: Delta[] = [];
-  let index = 0;
   const sink: Sink = {
     content(text, malformed) {
       const last = out.at(-1);
@@ -74,9 +73,15 @@ export function createOutputParser(options: OutputParserOptions): OutputParser {
       if (last?.reasoning_content !== undefined) last.reasoning_content += text;
       else if (text !== "") out.push({ reasoning_content: text });
     },
-    call(call) {
-      const id = call.id ?? (options.newId ?? randomId)();
-      out.push({ tool_call: { index: index++, id, name: call.name, arguments: call.arguments } });
+    call(index, name, id) {
+      const idLength = typeof family === "string" ? undefined : family.idLength;
+      id ??= options.newId?.() ?? randomId(idLength ?? 32);
+      out.push({ tool_call: { index, id, name, arguments: "" } });
+    },
+    argumentsText(index, text, malformed) {
+      const last = out.at(-1);
+      if (last?.tool_call?.index === index && (!malformed || last.malformed)) last.tool_call.arguments += text;
+      else out.push({ tool_call: { index, arguments: text }, ...(malformed ? { malformed } : {}) });
     },
   };
   const source = new Source();
@@ -85,6 +90,7 @@ export function createOutputParser(options: OutputParserOptions): OutputParser {
     startsInReasoning: options.startsInReasoning,
     tools,
     parallel: options.parallelToolCalls ?? true,
+    writer: new CallWriter(source, sink, streaming, options.parallelToolCalls ?? true),
   };
   const reading = family === "harmony"
     ? harmony(source, sink, setup)
@@ -117,6 +123,7 @@ export interface AnswerSetup {
   /** Undefined where the request has no tools. */
   tools: ToolSet | undefined;
   parallel: boolean;
+  writer: CallWriter;
 }
 
 /** Reads an answer: reasoning at its start, then content and calls. */
@@ -158,11 +165,10 @@ function* answer(s: Source, sink: Sink, family: Family, setup: AnswerSetup): Rea
     const opener = yield* literal(s, family.bareStarts);
     s.pos -= opener?.length ?? 0;
     if (opener !== undefined) {
-      const calls = yield* family.bare(s, setup.tools);
-      if (calls) emit(calls, sink);
+      s.mark = from;
+      if (yield* family.bare(s, setup.tools, setup.writer)) yield* space(s);
       // What a bare object turns out to be instead is an ordinary answer, not a failed call.
-      else sink.content(s.since(from));
-      if (calls) yield* space(s);
+      else sink.content(s.since(s.mark));
     } else s.pos = from;
   }
   yield* body(s, sink, family, setup, starts, marker);
@@ -194,20 +200,13 @@ function* body(
         continue;
       }
     }
-    const mark = s.mark;
-    const calls = yield* family.calls!(s, marker, setup.tools!);
-    if (calls) {
-      emit(setup.parallel ? calls : calls.slice(0, 1), sink);
+    if (yield* family.calls!(s, marker, setup.tools!, setup.writer)) {
       open = setup.parallel;
       yield* space(s);
-    } else sink.content(s.since(mark), true);
+    } else sink.content(s.since(s.mark), true);
     s.forget();
     marker = undefined;
   }
-}
-
-function emit(calls: readonly Call[], sink: Sink): void {
-  for (const call of calls) sink.call(call);
 }
 
 /** Looks tools up by name; `true` accepts every name. */
@@ -228,7 +227,7 @@ function toolSet(tools: boolean | readonly unknown[] | undefined): ToolSet | und
   };
 }
 
-function randomId(): string {
+function randomId(length: number): string {
   const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-  return Array.from(crypto.getRandomValues(new Uint8Array(32)), (b) => letters[b % letters.length]).join("");
+  return Array.from(crypto.getRandomValues(new Uint8Array(length)), (b) => letters[b % letters.length]).join("");
 }

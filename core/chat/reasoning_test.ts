@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import { createOutputParser, type Delta, type ReasoningFormat } from "./reasoning.ts";
 import { detectFamily } from "./tool_calls/detect.ts";
+import { JsonScanner } from "./tool_calls/json_scan.ts";
 
 const tools = [
   {
@@ -51,7 +52,7 @@ type FamilyName = keyof typeof templates;
 interface Answer {
   content: string;
   reasoning: string;
-  /** `[name, arguments, id]` */
+  /** `[name, arguments, id]`; arguments that are no JSON as their text. */
   calls: [string, unknown, string][];
   malformed: boolean;
 }
@@ -85,11 +86,24 @@ function collect(ds: Delta[]): Answer {
     answer.reasoning += d.reasoning_content ?? "";
     answer.malformed ||= d.malformed ?? false;
     const c = d.tool_call;
-    if (c) {
+    if (c?.name !== undefined) {
       assert.equal(c.index, answer.calls.length);
-      answer.calls.push([c.name!, JSON.parse(c.arguments!), c.id!]);
+      answer.calls.push([c.name, c.arguments, c.id!]);
+    } else if (c) {
+      assert.equal(c.index, answer.calls.length - 1);
+      assert.ok(c.id === undefined && (c.arguments !== "" || d.malformed));
+      answer.calls[c.index][1] += c.arguments;
     }
   }
+  const value = (text: string) => {
+    try {
+      return JSON.parse(text);
+    } catch {
+      assert.ok(answer.malformed, text);
+      return text;
+    }
+  };
+  for (const call of answer.calls) call[1] = value(call[1] as string);
   return answer;
 }
 
@@ -207,7 +221,7 @@ const samples: [family: FamilyName, text: string, expected: Partial<Answer>][] =
   ],
   [
     "mistral",
-    `Ok[TOOL_CALLS][{"name": "weather", "arguments": ${json}, "id": "abc123def"}, {"name": "add", "arguments": {}}]`,
+    `Ok[TOOL_CALLS][{"id": "abc123def", "name": "weather", "arguments": ${json}}, {"name": "add", "arguments": {}, "id": "too-late1"}]`,
     {
       content: "Ok",
       calls: [["weather", weather, "abc123def"], ["add", {}, "id0"]],
@@ -324,9 +338,11 @@ Deno.test("createOutputParser() reads reasoning, content and calls of every fami
   }
 });
 
-Deno.test("createOutputParser() reads the same one character at a time", () => {
+Deno.test("createOutputParser() reads the same one character at a time, streamed or not", () => {
   for (const [family, text, expected] of samples) {
-    assert.deepEqual(collect(deltas(family, [...text])), full(expected), `${family}: ${text}`);
+    for (const streaming of [true, false]) {
+      assert.deepEqual(collect(deltas(family, [...text], { streaming })), full(expected), `${family}: ${text}`);
+    }
   }
 });
 
@@ -379,11 +395,97 @@ Deno.test("createOutputParser() makes malformed calls content with a flag, every
       ["apertus", "<|tools_prefix|>[1]<|tools_suffix|>"],
     ] as [FamilyName, string][]
   ) {
-    const answer = parse(family, text);
+    const answer = parse(family, text, { streaming: false });
     assert.equal(answer.content, text);
     assert.ok(answer.malformed, text);
     assert.deepEqual(answer.calls, []);
   }
+});
+
+Deno.test("createOutputParser() goes on with a malformed call whose beginning was sent, flagged and incomplete", () => {
+  for (
+    const [family, text, args, content = ""] of [
+      ["hermes", '<tool_call>{"name": "weather", "arguments": {"city": "cut', '{"city": "cut'],
+      ["hermes", '<tool_call>{"name": "add", "arguments": {"a": oops}}</tool_call>', '{"a": oops}}'],
+      ["hermes", '<tool_call>{"name": "add", "arguments": {"a": 1} oops</tool_call>', { a: 1 }, " oops</tool_call>"],
+      ["hermes", '<tool_call>{"name": "add", "arguments": {"a": 1}</tool_call>Ok', { a: 1 }, "Ok"],
+      ["qwen-xml", "<tool_call>\n<function=weather>\n<parameter=city>\nParis\n", '{"city": "Paris\\n'],
+      [
+        "qwen-xml",
+        "<tool_call><function=weather><parameter=city>a</parameter>oops</function></tool_call>Ok",
+        '{"city": "a"oops',
+        "Ok",
+      ],
+      ["glm", "<tool_call>weather\n<arg_key>city</arg_key>oops</tool_call>Ok", "{<arg_key>city</arg_key>oops", "Ok"],
+      ["deepseek", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>{]<｜tool▁call▁end｜>", "{]"],
+      ["mistral", '[TOOL_CALLS]add[ARGS]{"a": 01}[TOOL_CALLS]weather[ARGS]{}', '{"a": 01}'],
+      ["harmony", "<|channel|>commentary to=functions.add<|message|>{oops<|call|>", "{oops"],
+      ["minimax-m3", `${N}<tool_call>${N}<invoke name="weather">${N}<city>Par`, '{"city": "Par'],
+      [
+        "kimi-k3",
+        '<|open|>tools<|sep|><|open|>call tool="weather"<|sep|><|open|>argument key="city"<|sep|>3',
+        '{"city": "3',
+      ],
+    ] as [FamilyName, string, unknown, string?][]
+  ) {
+    const answer = parse(family, text);
+    assert.deepEqual(answer.calls[0][1], args, text);
+    assert.equal(answer.content, content);
+    // A brace that is missing behind complete arguments harms nobody.
+    assert.equal(answer.malformed, typeof args === "string" || content.startsWith(" oops"), text);
+  }
+});
+
+Deno.test("createOutputParser() sends a call's name at once and its arguments as they grow", () => {
+  const growing = (family: FamilyName, text: string) => {
+    const seen: [string | undefined, string][] = [];
+    for (const { tool_call: c } of deltas(family, [...text])) if (c) seen.push([c.name, c.arguments]);
+    return seen;
+  };
+  const hermes = growing("hermes", '<tool_call>{"name": "add", "arguments": {"a": "xy"}}</tool_call>');
+  assert.deepEqual(hermes, [["add", "{"], ...[...'"a": "xy"}'].map((c) => [undefined, c])]);
+  const qwen = growing(
+    "qwen-xml",
+    '<tool_call>\n<function=weather>\n<parameter=city>\nA"\nB\n</parameter>\n<parameter=days>\n12\n</parameter>\n</function>',
+  );
+  assert.deepEqual(qwen, [
+    ["weather", "{"],
+    [undefined, '"city": "'],
+    ...["A", '\\"', "\\nB", '"', ', "days": 12', "}"].map((c) => [undefined, c]),
+  ]);
+  const late = growing("hermes", '<tool_call>{"arguments": {"a": 1}, "name": "add"}</tool_call>');
+  assert.deepEqual(late, [["add", '{"a": 1}']]);
+  assert.ok(growing("kimi-k2", samples.find(([f]) => f === "kimi-k2")![1]).length > 40);
+});
+
+Deno.test("JsonScanner ends where JSON.parse says, whatever the pieces", () => {
+  const json = fc.json({ maxDepth: 4 }).filter((text) => "{[".includes(text[0]));
+  fc.assert(fc.property(json, fc.nat(), (text, cut) => {
+    const scanner = new JsonScanner();
+    cut %= text.length + 1;
+    assert.equal(scanner.scan(text.slice(0, cut), 0), cut);
+    assert.ok(!scanner.bad);
+    assert.equal(scanner.scan(text + "}", cut), text.length);
+    assert.ok(scanner.done);
+  }));
+  const character = fc.constantFrom(...'{}[]",:0123.eE+-\\u \ntruefalsn\u0001a');
+  fc.assert(
+    fc.property(json, fc.nat(), character, fc.nat(2), (text, at, c, cut) => {
+      at %= text.length;
+      const changed = text.slice(0, at) + c + text.slice(at + cut);
+      if (!"{[".includes(changed[0])) return;
+      const scanner = new JsonScanner();
+      const end = scanner.scan(changed, 0);
+      let valid = true;
+      try {
+        JSON.parse(changed);
+      } catch {
+        valid = false;
+      }
+      assert.equal(scanner.done && changed.slice(end).trim() === "", valid, changed);
+    }),
+    { numRuns: 3000 },
+  );
 });
 
 Deno.test("createOutputParser() goes on reading behind a malformed call and behind calls", () => {
@@ -415,10 +517,10 @@ Deno.test("createOutputParser() shows no part of markup and no more delay than i
 
 Deno.test("createOutputParser() gives arguments as the model wrote them", () => {
   const written = '{"b": 1.50, "10": 1, "2": "\\u00e9"}';
-  const [d] = deltas("hermes", [`<tool_call>{"name": "add", "arguments": ${written}}</tool_call>`]);
-  assert.equal(d.tool_call!.arguments, written);
-  const [s] = deltas("hermes", [`<tool_call>{"name": "add", "arguments": "{\\"a\\": 1}"}</tool_call>`]);
-  assert.equal(s.tool_call!.arguments, '{"a": 1}');
+  const only = (family: FamilyName, text: string) => deltas(family, [text]).map((d) => d.tool_call!.arguments).join("");
+  assert.equal(only("hermes", `<tool_call>{"name": "add", "arguments": ${written}}</tool_call>`), written);
+  const quoted = `<tool_call>{"name": "add", "arguments": "{\\"a\\": 1}"}</tool_call>`;
+  assert.equal(only("hermes", quoted), '{"a": 1}');
 });
 
 /** Text made of the family's own markup, shuffled. */
@@ -437,11 +539,12 @@ Deno.test("createOutputParser() gives the same whatever the chunks, on broken te
       scraps,
       fc.array(fc.nat(1000)),
       fc.boolean(),
+      fc.boolean(),
       fc.constantFrom<ReasoningFormat>("none", "auto"),
-      (s, cuts, startsInReasoning, format) => {
+      (s, cuts, startsInReasoning, streaming, format) => {
         const at = [0, ...cuts.map((c) => c % (s.text.length + 1)), s.text.length].sort((a, b) => a - b);
         const chunks = at.slice(1).map((end, i) => s.text.slice(at[i], end));
-        const o = { startsInReasoning, format };
+        const o = { startsInReasoning, streaming, format };
         const whole = parse(s.family, s.text, o);
         assert.deepEqual(collect(deltas(s.family, chunks, o)), whole);
         // Without calls every visible character comes out once, in order, but for the tags and white space around them.

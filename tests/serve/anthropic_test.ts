@@ -82,6 +82,23 @@ Deno.test("messages calls tools and takes their results back", async () => {
   });
 });
 
+Deno.test("messages streams a call's input piece by piece", async () => {
+  await withClient({}, async (client) => {
+    const body = { model: "fake", max_tokens: 200, tools: TOOLS, messages: ask(`[[[${CALL}]]]`) };
+    const pieces: string[] = [];
+    const stream = client.messages.stream(body).on("inputJson", (part) => pieces.push(part));
+    assert.equal((await stream.finalMessage()).stop_reason, "tool_use");
+    assert.ok(pieces.length > 5);
+    assert.deepEqual(JSON.parse(pieces.join("")), { city: "Köln" });
+    const events = [];
+    for await (const event of await client.messages.create({ ...body, max_tokens: 58, stream: true })) {
+      events.push(event);
+    }
+    const delta = events.find((e) => e.type === "message_delta");
+    assert.equal(delta?.type === "message_delta" && delta.delta.stop_reason, "max_tokens");
+  });
+});
+
 Deno.test("messages calls the tool that it is told to", async () => {
   await withClient({}, async (client) => {
     for (const tool_choice of [{ type: "any" as const }, { type: "tool" as const, name: "get_weather" }]) {

@@ -132,6 +132,28 @@ Deno.test("tool calls are parsed, whole and streamed, and their history renders"
   });
 });
 
+Deno.test("calls stream piece by piece; one that is cut off is told by the finish reason", async () => {
+  await withServer({}, async ({ client, events }) => {
+    const body = { model: "fake", messages: ask(`[[[${CALL}]]]`), tools: TOOLS };
+    const chunks = await events("/v1/chat/completions", { ...body, stream: true });
+    const pieces = chunks.flatMap((e) => e.choices?.[0]?.delta.tool_calls ?? []);
+    assert.deepEqual(Object.keys(pieces[0]).sort(), ["function", "id", "index", "type"]);
+    assert.equal(pieces[0].function.name, "get_weather");
+    assert.ok(pieces.length > 5);
+    for (const piece of pieces.slice(1)) {
+      assert.deepEqual([Object.keys(piece), Object.keys(piece.function)], [["index", "function"], ["arguments"]]);
+    }
+    const cut = await collect(await client.chat.completions.create({ ...body, stream: true, max_tokens: 58 }));
+    assert.deepEqual([cut.reason, cut.calls.length], ["length", 1]);
+    assert.ok('{"city": "Köln"}'.startsWith(cut.calls[0].arguments) && cut.calls[0].arguments.startsWith("{"));
+    // Whole answers show no call that is not complete.
+    const { choices: [whole] } = await client.chat.completions.create({ ...body, max_tokens: 58 });
+    assert.deepEqual([whole.finish_reason, whole.message.tool_calls], ["length", undefined]);
+    assert.ok(whole.message.content!.startsWith("<tool_call>"));
+    assert.equal((whole.message as unknown as { malformed: boolean }).malformed, true);
+  });
+});
+
 Deno.test("log-probabilities cover every token of a streamed chat once", async () => {
   await withServer({}, async ({ client }) => {
     const body = {

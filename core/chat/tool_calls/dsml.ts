@@ -22,7 +22,7 @@ export function dsml(block: "function_calls" | "tool_calls"): Family {
     reasoning: { start: "<think>", end: "</think>" },
     callEndsReasoning: true,
     starts: [`<${mark}${block}>`],
-    calls: (s, _marker, tools) => taggedCalls(s, format, tools),
+    calls: (s, _marker, tools, w) => taggedCalls(s, format, tools, w),
     preserved: [mark, "<think>", "</think>"],
   };
 }

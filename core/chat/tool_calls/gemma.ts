@@ -1,6 +1,6 @@
 /**
  * Gemma 4: `<|tool_call>call:NAME{key:value,…}<tool_call|>`, strings between `<|"|>`, keys bare; reasoning in
- * `<|channel>thought … <channel|>`.
+ * `<|channel>thought … <channel|>`. A call is shown once it is complete.
  * @module
  */
 import { type Family, tryJson } from "./call.ts";
@@ -12,13 +12,15 @@ export const gemma4: Family = {
   name: "gemma-4",
   reasoning: { start: "<|channel>thought", end: "<channel|>" },
   starts: ["<|tool_call>"],
-  *calls(s, _marker, tools) {
-    if ((yield* literal(s, ["call:"])) === undefined) return undefined;
+  *calls(s, _marker, tools, w) {
+    if ((yield* literal(s, ["call:"])) === undefined) return false;
     const name = (yield* before(s, ["{"]))?.text.trim();
     const body = (yield* before(s, ["<tool_call|>"]))?.text;
-    if (name === undefined || body === undefined || !tools.has(name)) return undefined;
+    if (name === undefined || body === undefined || !tools.has(name)) return false;
     const json = toJson("{" + body);
-    return tryJson(json) === undefined ? undefined : [{ name, arguments: json }];
+    if (tryJson(json) === undefined) return false;
+    w.add({ name, arguments: json });
+    return true;
   },
   preserved: ["<|tool_call>", "<tool_call|>", QUOTE, "<|channel>", "<channel|>"],
 };

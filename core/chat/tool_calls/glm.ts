@@ -3,41 +3,38 @@
  * between the parts.
  * @module
  */
-import { ArgumentList, type Family } from "./call.ts";
+import { Members } from "./arguments.ts";
+import type { Family } from "./call.ts";
 import { before, literal, space } from "./stream.ts";
+
+const KEY = "<arg_key>", KEY_END = "</arg_key>", VALUE = "<arg_value>", VALUE_END = "</arg_value>";
+const CALL = "<tool_call>", CALL_END = "</tool_call>";
 
 export const glm: Family = {
   name: "glm",
   reasoning: { start: "<think>", end: "</think>" },
-  starts: ["<tool_call>"],
-  *calls(s, _marker, tools) {
-    const head = yield* before(s, ["<arg_key>", "</tool_call>"]);
+  starts: [CALL],
+  *calls(s, _marker, tools, w) {
+    const head = yield* before(s, [KEY, CALL_END]);
     const name = head?.text.trim();
-    if (head === undefined || name === undefined || !tools.has(name)) return undefined;
-    const list = new ArgumentList(name, tools);
-    let marker = head.marker;
-    while (marker === "<arg_key>") {
-      const key = (yield* before(s, ["</arg_key>"]))?.text.trim();
+    if (head === undefined || name === undefined || !tools.has(name)) return false;
+    s.pos -= head.marker.length;
+    const members = new Members(w, name, tools);
+    while (true) {
       yield* space(s);
-      if (key === undefined || (yield* literal(s, ["<arg_value>"])) === undefined) return undefined;
-      const value = (yield* before(s, ["</arg_value>"]))?.text;
-      if (value === undefined) return undefined;
-      list.add(key, value);
+      const next = yield* literal(s, [KEY, CALL_END]);
+      if (next === CALL_END) {
+        members.end();
+        return true;
+      }
+      const key = next === undefined ? undefined : (yield* before(s, [KEY_END]))?.text.trim();
       yield* space(s);
-      const next = yield* literal(s, ["<arg_key>", "</tool_call>"]);
-      if (next === undefined) return undefined;
-      marker = next;
+      if (key === undefined || (yield* literal(s, [VALUE])) === undefined) break;
+      if (!(yield* members.value(s, key, VALUE_END))) break;
     }
-    return [{ name, arguments: list.text() }];
+    if (!(yield* w.broken([CALL_END]))) return false;
+    if ((yield* literal(s, [CALL_END])) !== undefined) s.mark = s.pos;
+    return true;
   },
-  preserved: [
-    "<tool_call>",
-    "</tool_call>",
-    "<arg_key>",
-    "</arg_key>",
-    "<arg_value>",
-    "</arg_value>",
-    "<think>",
-    "</think>",
-  ],
+  preserved: [CALL, CALL_END, KEY, KEY_END, VALUE, VALUE_END, "<think>", "</think>"],
 };

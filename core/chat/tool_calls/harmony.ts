@@ -4,7 +4,7 @@
  * @module
  */
 import type { AnswerSetup, Sink } from "../reasoning.ts";
-import { argumentsText } from "./call.ts";
+import { jsonArguments } from "./json_call.ts";
 import { before, literal, type Reading, type Source, space, until } from "./stream.ts";
 
 const MESSAGE = "<|message|>", CHANNEL = "<|channel|>", START = "<|start|>";
@@ -33,12 +33,15 @@ export function* harmony(s: Source, sink: Sink, setup: AnswerSetup): Reading<voi
     const recipient = /\bto=([^\s<]+)/.exec(header)?.[1];
     const tool = recipient?.startsWith("functions.") ? recipient.slice("functions.".length) : undefined;
     if (tool !== undefined || (recipient !== undefined && recipient !== "assistant" && recipient !== "user")) {
-      const body = yield* before(s, ENDS);
-      const text = body?.text ?? s.text.slice(from + header.length + MESSAGE.length);
-      const args = argumentsText(text.trim());
-      if (tool !== undefined && args !== undefined && setup.tools?.has(tool)) {
-        sink.call({ name: tool, arguments: args });
-      } else sink.content(s.since(from), true);
+      const called = tool !== undefined && setup.tools?.has(tool) === true &&
+        (yield* jsonArguments(s, setup.writer, tool, ENDS));
+      // What stands between the arguments and the message's end is no part of them.
+      if (called) s.forget();
+      const rest = s.pos;
+      const end = yield* before(s, ENDS);
+      const odd = end?.text ?? s.since(rest);
+      if (!called) sink.content(s.since(from), true);
+      else if (odd.trim() !== "") sink.content(odd, true);
     } else if (channel === "analysis" && setup.keepReasoning) {
       sink.content(header + MESSAGE);
       const marker = yield* until(s, ENDS, (text) => sink.content(text), false);

@@ -3,24 +3,21 @@
  * a call.
  * @module
  */
-import { callFromObject, type Family } from "./call.ts";
-import { jsonText, literal, space } from "./stream.ts";
+import type { Family } from "./call.ts";
+import { callObject } from "./json_call.ts";
+import { closing, space } from "./stream.ts";
 
 export const hermes: Family = {
   name: "hermes",
   reasoning: { start: "<think>", end: "</think>" },
   starts: ["<tool_call>"],
-  *calls(s, _marker, tools) {
-    // The object is read as JSON, not up to the closing tag: a string inside may contain that.
-    const text = yield* jsonText(s, "{");
-    if (text === undefined) return undefined;
-    const call = callFromObject(text, tools);
-    if (!call) return undefined;
-    const end = s.pos;
+  *calls(s, _marker, tools, w) {
     yield* space(s);
+    // The object is read as JSON, not up to the closing tag: a string inside may contain that.
+    if (!(yield* callObject(s, tools, w, ["</tool_call>"]))) return false;
     // Models forget the closing tag at times; a complete object is a call all the same.
-    if ((yield* literal(s, ["</tool_call>"])) === undefined) s.pos = end;
-    return [call];
+    yield* closing(s, ["</tool_call>"]);
+    return true;
   },
   preserved: ["<tool_call>", "</tool_call>", "<think>", "</think>"],
 };

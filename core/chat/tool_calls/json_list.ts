@@ -3,17 +3,9 @@
  * Functionary 3.1, whose markers carry the name.
  * @module
  */
-import {
-  argumentsText,
-  type Call,
-  callsFromArray,
-  elementTexts,
-  type Family,
-  memberText,
-  type ToolSet,
-  tryJson,
-} from "./call.ts";
-import { before, jsonText, literal, space } from "./stream.ts";
+import type { Family } from "./call.ts";
+import { callArray, type CallKeys, callObject, jsonArguments, keyedCall } from "./json_call.ts";
+import { before, closing, literal, space } from "./stream.ts";
 
 interface ListFormat {
   name: string;
@@ -21,7 +13,7 @@ interface ListFormat {
   /** Text that may stand between marker and array, and behind the array. */
   fence?: string;
   end?: string;
-  keys?: { name: string; args: readonly string[]; id?: string };
+  keys?: CallKeys;
   /** Elements are `{NAME: {arguments}}`. */
   nameIsKey?: boolean;
   reasoning?: { start: string; end: string };
@@ -34,41 +26,21 @@ function listFamily(f: ListFormat): Family {
     ...(f.reasoning ? { reasoning: f.reasoning } : {}),
     ...(f.content ? { content: f.content } : {}),
     starts: [f.start],
-    *calls(s, _marker, tools) {
+    *calls(s, _marker, tools, w) {
       if (f.fence !== undefined) {
         yield* space(s);
         yield* literal(s, [f.fence]);
       }
       if (f.start.endsWith("[")) s.pos--;
-      const text = yield* jsonText(s, "[");
-      const calls = text === undefined
-        ? undefined
-        : f.nameIsKey
-        ? keyedCalls(text, tools)
-        : callsFromArray(text, tools, f.keys);
-      if (!calls) return undefined;
-      if (f.end !== undefined) {
-        const end = s.pos;
-        yield* space(s);
-        if ((yield* literal(s, [f.end])) === undefined) s.pos = end;
-      }
-      return calls;
+      const ends = f.end === undefined ? [] : [f.end];
+      const one = () => f.nameIsKey ? keyedCall(s, tools, w, ends) : callObject(s, tools, w, ends, f.keys);
+      if (!(yield* callArray(s, w, ends, one))) return false;
+      if (f.end !== undefined) yield* closing(s, [f.end]);
+      return true;
     },
     preserved: [f.start, f.end, f.reasoning?.start, f.reasoning?.end, f.content?.start, f.content?.end]
       .filter((m) => m !== undefined),
   };
-}
-
-function keyedCalls(text: string, tools: ToolSet): Call[] | undefined {
-  const calls: Call[] = [];
-  for (const item of elementTexts(text) ?? []) {
-    const object = tryJson(item) as Record<string, unknown> | null;
-    const name = typeof object === "object" && object !== null ? Object.keys(object)[0] : undefined;
-    const args = name === undefined ? undefined : argumentsText(memberText(item, name));
-    if (name === undefined || args === undefined || !tools.has(name)) return undefined;
-    calls.push({ name, arguments: args });
-  }
-  return calls.length > 0 ? calls : undefined;
 }
 
 // The bracket belongs to the marker: the word alone is a Python module that answers may well speak of.
@@ -116,13 +88,12 @@ export const apertus = listFamily({
 export const functionary31: Family = {
   name: "functionary-3.1",
   starts: ["<function="],
-  *calls(s, _marker, tools) {
+  *calls(s, _marker, tools, w) {
     const name = (yield* before(s, [">"]))?.text.trim();
-    const args = name !== undefined && tools.has(name) ? argumentsText(yield* jsonText(s, "{")) : undefined;
-    if (name === undefined || args === undefined) return undefined;
-    yield* space(s);
-    yield* literal(s, ["</function>"]);
-    return [{ name, arguments: args }];
+    if (name === undefined || !tools.has(name)) return false;
+    if (!(yield* jsonArguments(s, w, name, ["</function>"]))) return false;
+    yield* closing(s, ["</function>"]);
+    return true;
   },
   preserved: [],
 };

@@ -4,8 +4,10 @@
  * @module
  */
 import type { AnswerSetup, Sink } from "../reasoning.ts";
-import { ArgumentList, type Call, type ToolSet } from "./call.ts";
+import { Members } from "./arguments.ts";
+import type { ToolSet } from "./call.ts";
 import { before, literal, type Reading, type Source, space, until } from "./stream.ts";
+import type { CallWriter } from "./writer.ts";
 
 const OPEN = "<|open|>", CLOSE = "<|close|>", SEP = "<|sep|>";
 const open = (tag: string) => `${OPEN}${tag}${SEP}`, close = (tag: string) => `${CLOSE}${tag}${SEP}`;
@@ -32,35 +34,39 @@ export function* kimiK3(s: Source, sink: Sink, setup: AnswerSetup): Reading<void
     const marker = yield* until(s, [...tools, ...ends], (text) => sink.content(text), tools.length > 0);
     if (marker === undefined) return;
     if (marker !== open("tools")) continue;
-    const mark = s.mark;
-    const calls = yield* toolCalls(s, setup.tools!);
-    if (calls) { for (const call of setup.parallel ? calls : calls.slice(0, 1)) sink.call(call); }
-    else sink.content(s.since(mark), true);
+    if (!(yield* toolCalls(s, setup.tools!, setup.writer))) sink.content(s.since(s.mark), true);
     s.forget();
   }
 }
 
-function* toolCalls(s: Source, tools: ToolSet): Reading<Call[] | undefined> {
-  const calls: Call[] = [];
-  while (true) {
+function* toolCalls(s: Source, tools: ToolSet, w: CallWriter): Reading<boolean> {
+  for (let n = 0;; n++) {
     yield* space(s);
     const next = yield* literal(s, [`${OPEN}call `, close("tools")]);
-    if (next === close("tools")) return calls.length > 0 ? calls : undefined;
+    if (next === close("tools")) return n > 0;
     const name = next === undefined ? undefined : attribute((yield* before(s, [SEP]))?.text, "tool");
-    if (name === undefined || !tools.has(name)) return undefined;
-    const list = new ArgumentList(name, tools);
-    while (true) {
-      yield* space(s);
-      const part = yield* literal(s, [`${OPEN}argument `, close("call")]);
-      if (part === undefined) return undefined;
-      if (part === close("call")) break;
-      const head = (yield* before(s, [SEP]))?.text;
-      const key = attribute(head, "key"), type = attribute(head, "type");
-      const value = (yield* before(s, [close("argument")]))?.text;
-      if (key === undefined || value === undefined) return undefined;
-      list.add(key, value, type === undefined ? tools.isString(name, key) ?? true : type === "string");
+    if (name === undefined || !tools.has(name)) return false;
+    if (!(yield* members(s, new Members(w, name, tools)))) {
+      if (!(yield* w.broken([close("call")]))) return false;
+      if ((yield* literal(s, [close("call")])) !== undefined) s.mark = s.pos;
     }
-    calls.push({ name, arguments: list.text() });
+  }
+}
+
+/** Reads a call's arguments and its end; false where the text is no such. */
+function* members(s: Source, list: Members): Reading<boolean> {
+  while (true) {
+    yield* space(s);
+    const part = yield* literal(s, [`${OPEN}argument `, close("call")]);
+    if (part === close("call")) {
+      list.end();
+      return true;
+    }
+    const head = part === undefined ? undefined : (yield* before(s, [SEP]))?.text;
+    const key = attribute(head, "key"), type = attribute(head, "type");
+    if (key === undefined) return false;
+    const literally = type === undefined ? list.tools.isString(list.name, key) ?? true : type === "string";
+    if (!(yield* list.value(s, key, close("argument"), { literally }))) return false;
   }
 }
 

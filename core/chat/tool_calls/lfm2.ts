@@ -1,5 +1,6 @@
 /**
- * LFM2 and LFM2.5: calls as a Python list, `<|tool_call_start|>[name(key=value, …)]<|tool_call_end|>`.
+ * LFM2 and LFM2.5: calls as a Python list, `<|tool_call_start|>[name(key=value, …)]<|tool_call_end|>`, shown once the list
+ * is complete.
  * @module
  */
 import { type Call, type Family, fromPython, type ToolSet, tryJson } from "./call.ts";
@@ -9,12 +10,14 @@ export const lfm2: Family = {
   name: "lfm2",
   reasoning: { start: "<think>", end: "</think>" },
   starts: ["<|tool_call_start|>"],
-  *calls(s, _marker, tools) {
+  *calls(s, _marker, tools, w) {
     const text = (yield* before(s, ["<|tool_call_end|>"]))?.text.trim();
-    if (text === undefined || !text.startsWith("[") || !text.endsWith("]")) return undefined;
+    if (text === undefined || !text.startsWith("[") || !text.endsWith("]")) return false;
     const parts = splitOutside(text.slice(1, -1), ",");
     const calls = parts.map((part) => callOf(part.trim(), tools));
-    return calls.length > 0 && calls.every((c) => c !== undefined) ? calls : undefined;
+    if (!calls.every((c) => c !== undefined)) return false;
+    for (const call of calls) w.add(call);
+    return true;
   },
   preserved: ["<|tool_call_start|>", "<|tool_call_end|>", "<think>", "</think>"],
 };

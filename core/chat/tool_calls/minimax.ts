@@ -3,8 +3,9 @@
  * M1: one JSON object a line within `<tool_calls>`.
  * @module
  */
-import { type Call, callFromObject, callsFromArray, type Family } from "./call.ts";
-import { jsonText, literal, space } from "./stream.ts";
+import type { Family } from "./call.ts";
+import { callArray, callObject } from "./json_call.ts";
+import { literal, space } from "./stream.ts";
 import { taggedCalls, type TaggedFormat } from "./tagged.ts";
 
 const m2: TaggedFormat = {
@@ -17,30 +18,24 @@ export const minimaxM2: Family = {
   name: "minimax-m2",
   reasoning: { start: "<think>", end: "</think>" },
   starts: ["<minimax:tool_call>"],
-  calls: (s, _marker, tools) => taggedCalls(s, m2, tools),
+  calls: (s, _marker, tools, w) => taggedCalls(s, m2, tools, w),
   preserved: ["<minimax:tool_call>", "</minimax:tool_call>", "<think>", "</think>"],
 };
+
+const SECTION = "<tool_calls>", SECTION_END = "</tool_calls>";
 
 export const minimaxM1: Family = {
   name: "minimax-m1",
   reasoning: { start: "<think>", end: "</think>" },
-  starts: ["<tool_calls>"],
-  *calls(s, _marker, tools) {
-    const calls: Call[] = [];
-    while (true) {
+  starts: [SECTION],
+  *calls(s, _marker, tools, w) {
+    const one = () => callObject(s, tools, w, [SECTION_END]);
+    for (let n = 0;; n++) {
       yield* space(s);
-      if ((yield* literal(s, ["</tool_calls>"])) !== undefined) return calls.length > 0 ? calls : undefined;
-      const text = yield* jsonText(s);
-      const found = text === undefined
-        ? undefined
-        : text[0] === "["
-        ? callsFromArray(text, tools)
-        : one(callFromObject(text, tools));
-      if (!found) return undefined;
-      calls.push(...found);
+      if ((yield* literal(s, [SECTION_END])) !== undefined) return n > 0;
+      const array = s.text[s.pos] === "[";
+      if (!(array ? yield* callArray(s, w, [SECTION_END], one) : yield* one())) return false;
     }
   },
-  preserved: ["<tool_calls>", "</tool_calls>", "<think>", "</think>"],
+  preserved: [SECTION, SECTION_END, "<think>", "</think>"],
 };
-
-const one = (call: Call | undefined): Call[] | undefined => call && [call];

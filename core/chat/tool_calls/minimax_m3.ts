@@ -2,8 +2,9 @@
  * MiniMax M3: every tag is written `]<]minimax[>[<…>`; arguments nest as elements, lists as `<item>` elements.
  * @module
  */
-import { type Call, type Family, fromPython, tryJson } from "./call.ts";
-import { before, literal, space } from "./stream.ts";
+import { Members } from "./arguments.ts";
+import { type Family, looseJson } from "./call.ts";
+import { before, literal, type Reading, type Source, space } from "./stream.ts";
 
 const N = "]<]minimax[>[";
 const SECTION_END = `${N}</tool_call>`, INVOKE = `${N}<invoke name="`, INVOKE_END = `${N}</invoke>`;
@@ -12,22 +13,49 @@ export const minimaxM3: Family = {
   name: "minimax-m3",
   reasoning: { start: "<mm:think>", end: "</mm:think>" },
   starts: [`${N}<tool_call>`],
-  *calls(s, _marker, tools) {
-    const calls: Call[] = [];
-    while (true) {
+  *calls(s, _marker, tools, w) {
+    for (let n = 0;; n++) {
       yield* space(s);
       const next = yield* literal(s, [INVOKE, SECTION_END]);
-      if (next === SECTION_END) return calls.length > 0 ? calls : undefined;
+      if (next === SECTION_END) return n > 0;
       const name = next === undefined ? undefined : (yield* before(s, ['">']))?.text.trim();
-      if (name === undefined || !tools.has(name)) return undefined;
-      const body = (yield* before(s, [INVOKE_END]))?.text;
-      const args = body === undefined ? undefined : objectText(body, (key) => tools.isString(name, key));
-      if (args === undefined) return undefined;
-      calls.push({ name, arguments: args });
+      if (name === undefined || !tools.has(name)) return false;
+      if (!(yield* members(s, new Members(w, name, tools)))) {
+        if (!(yield* w.broken([INVOKE_END]))) return false;
+        if ((yield* literal(s, [INVOKE_END])) !== undefined) s.mark = s.pos;
+      }
     }
   },
   preserved: [N, "<mm:think>", "</mm:think>"],
 };
+
+/** Reads the elements that are a call's arguments, and its end; false where the text is no such. */
+function* members(s: Source, list: Members): Reading<boolean> {
+  while (true) {
+    yield* space(s);
+    const next = yield* literal(s, [INVOKE_END, `${N}<`]);
+    if (next === INVOKE_END) {
+      list.end();
+      return true;
+    }
+    const key = next === undefined ? undefined : (yield* before(s, [">"]))?.text;
+    if (key === undefined || !/^[^<>/]+$/.test(key)) return false;
+    const open = `${N}<${key}>`, close = `${N}</${key}>`;
+    if (list.tools.isString(list.name, key)) {
+      if (!(yield* list.value(s, key, close))) return false;
+      continue;
+    }
+    // The closing tag of the same depth.
+    let body = "";
+    for (let depth = 1; depth > 0;) {
+      const part = yield* before(s, [open, close]);
+      if (part === undefined) return false;
+      depth += part.marker === open ? 1 : -1;
+      body += depth > 0 ? part.text + part.marker : part.text;
+    }
+    list.add(key, valueText(body));
+  }
+}
 
 /** Elements of a text: `[tag, content]`; undefined where it is not made of elements. */
 function elements(text: string): [string, string][] | undefined {
@@ -56,16 +84,9 @@ function elements(text: string): [string, string][] | undefined {
   return found;
 }
 
-function objectText(body: string, isString: (key: string) => boolean | undefined): string | undefined {
-  const members = elements(body);
-  return members && `{${members.map(([k, v]) => `${JSON.stringify(k)}: ${valueText(v, isString(k))}`).join(", ")}}`;
-}
-
-function valueText(text: string, isString: boolean | undefined): string {
-  const inner = isString ? undefined : text.includes(N) ? elements(text) : undefined;
-  if (inner?.every(([tag]) => tag === "item")) return `[${inner.map(([, v]) => valueText(v, undefined)).join(", ")}]`;
-  if (inner) return `{${inner.map(([k, v]) => `${JSON.stringify(k)}: ${valueText(v, undefined)}`).join(", ")}}`;
-  if (isString === true) return JSON.stringify(text);
-  const json = fromPython(text.trim());
-  return tryJson(json) === undefined ? JSON.stringify(text) : json;
+function valueText(text: string): string {
+  const inner = text.includes(N) ? elements(text) : undefined;
+  if (inner?.every(([tag]) => tag === "item")) return `[${inner.map(([, v]) => valueText(v)).join(", ")}]`;
+  if (inner) return `{${inner.map(([k, v]) => `${JSON.stringify(k)}: ${valueText(v)}`).join(", ")}}`;
+  return looseJson(text);
 }

@@ -3,25 +3,25 @@
  * NAME`[ARGS]`{…} (Ministral 3, Magistral, Large 3, which reason within `[THINK]`).
  * @module
  */
-import { argumentsText, callsFromArray, type Family } from "./call.ts";
-import { before, jsonText, space } from "./stream.ts";
+import type { Family } from "./call.ts";
+import { callArray, callObject, jsonArguments } from "./json_call.ts";
+import { before, space } from "./stream.ts";
+
+const CALLS = "[TOOL_CALLS]", ID = "[CALL_ID]", ARGS = "[ARGS]";
 
 export const mistral: Family = {
   name: "mistral",
   reasoning: { start: "[THINK]", end: "[/THINK]" },
-  starts: ["[TOOL_CALLS]"],
-  *calls(s, _marker, tools) {
+  starts: [CALLS],
+  *calls(s, _marker, tools, w) {
     yield* space(s);
-    if (s.text[s.pos] === "[") {
-      const text = yield* jsonText(s, "[");
-      return text === undefined ? undefined : callsFromArray(text, tools);
-    }
-    const head = yield* before(s, ["[CALL_ID]", "[ARGS]"]);
-    const id = head?.marker === "[CALL_ID]" ? (yield* before(s, ["[ARGS]"]))?.text.trim() : "";
+    if (s.text[s.pos] === "[") return yield* callArray(s, w, [CALLS], () => callObject(s, tools, w, [CALLS]));
+    const head = yield* before(s, [ID, ARGS]);
+    const id = head?.marker === ID ? (yield* before(s, [ARGS]))?.text.trim() : "";
     const name = head?.text.trim();
-    if (name === undefined || id === undefined || !tools.has(name)) return undefined;
-    const args = argumentsText(yield* jsonText(s, "{"));
-    return args === undefined ? undefined : [{ name, arguments: args, ...(id ? { id } : {}) }];
+    if (name === undefined || id === undefined || !tools.has(name)) return false;
+    return yield* jsonArguments(s, w, name, [CALLS], id || undefined);
   },
-  preserved: ["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "[THINK]", "[/THINK]"],
+  preserved: [CALLS, ID, ARGS, "[THINK]", "[/THINK]"],
+  idLength: 9, // the templates refuse any other
 };

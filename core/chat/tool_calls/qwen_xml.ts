@@ -4,7 +4,7 @@
  * @module
  */
 import type { Family } from "./call.ts";
-import { literal, space } from "./stream.ts";
+import { closing } from "./stream.ts";
 import { taggedCall, taggedCalls, type TaggedFormat } from "./tagged.ts";
 
 const qwen: TaggedFormat = {
@@ -20,14 +20,11 @@ export const qwenXml: Family = {
   callEndsReasoning: true,
   // The first opening tag may be missing: models that do not think begin with the function at times.
   starts: ["<tool_call>", "<function="],
-  *calls(s, marker, tools) {
-    if (marker === "<tool_call>") return yield* taggedCalls(s, qwen, tools);
-    const call = yield* taggedCall(s, qwen, tools);
-    if (!call) return undefined;
-    const end = s.pos;
-    yield* space(s);
-    if ((yield* literal(s, [qwen.sectionEnd])) === undefined) s.pos = end;
-    return [call];
+  *calls(s, marker, tools, w) {
+    if (marker === "<tool_call>") return yield* taggedCalls(s, qwen, tools, w);
+    if (!(yield* taggedCall(s, qwen, tools, w))) return false;
+    yield* closing(s, [qwen.sectionEnd]);
+    return true;
   },
   preserved: ["<tool_call>", "</tool_call>", "<think>", "</think>"],
 };
@@ -38,6 +35,6 @@ export const seedOss: Family = {
   name: "seed-oss",
   reasoning: { start: "<seed:think>", end: "</seed:think>" },
   starts: ["<seed:tool_call>"],
-  calls: (s, _marker, tools) => taggedCalls(s, seed, tools),
+  calls: (s, _marker, tools, w) => taggedCalls(s, seed, tools, w),
   preserved: ["<seed:tool_call>", "</seed:tool_call>", "<seed:think>", "</seed:think>"],
 };

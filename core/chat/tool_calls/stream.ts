@@ -4,6 +4,8 @@
  * @module
  */
 
+import { JsonScanner } from "./json_scan.ts";
+
 /** A parser step: yields for more text. */
 export type Reading<T> = Generator<void, T, void>;
 
@@ -11,8 +13,13 @@ export type Reading<T> = Generator<void, T, void>;
 export class Source {
   text = "";
   pos = 0;
-  /** Where the marker that `until` found begins, with the white space before it that was dropped. */
+  /**
+   * Where the text begins that is not explained yet: at the marker that `until` found, with the white space before it
+   * that was dropped, and then behind each call that is complete.
+   */
   mark = 0;
+  /** The text from the mark on may still become content and must be kept. */
+  held = false;
   ended = false;
 
   /** Text from `from` to the position read. */
@@ -22,6 +29,7 @@ export class Source {
 
   /** Drops what is read, so that a long answer does not pile up. */
   forget(): void {
+    if (this.held) return;
     this.text = this.text.slice(this.pos);
     this.pos = this.mark = 0;
   }
@@ -68,16 +76,19 @@ export function* until(
     if (found) {
       let end = found.at;
       while (trim && end > s.pos && white(s.text[end - 1])) end--;
-      if (end > s.pos) show(s.text.slice(s.pos, end));
-      s.mark = end;
+      const from = s.pos;
+      s.pos = end; // read before it is shown
+      if (end > from) show(s.text.slice(from, end));
+      if (!s.held) s.mark = end;
       s.pos = found.at + found.marker.length;
       return found.marker;
     }
     let end = s.text.length - (s.ended ? 0 : partial(s.text, s.pos, markers));
     while (trim && !s.ended && end > s.pos && white(s.text[end - 1])) end--;
     if (end > s.pos) {
-      show(s.text.slice(s.pos, end));
+      const from = s.pos;
       s.pos = end;
+      show(s.text.slice(from, end));
     }
     if (s.ended) return undefined;
     s.forget(); // nobody looks back past text that was shown
@@ -112,6 +123,14 @@ export function* space(s: Source): Reading<void> {
   }
 }
 
+/** Reads a marker that may be left out, with white space before it; what was read is explained then. */
+export function* closing(s: Source, markers: readonly string[]): Reading<void> {
+  const from = s.pos;
+  yield* space(s);
+  if ((yield* literal(s, markers)) === undefined) s.pos = from;
+  s.mark = s.pos;
+}
+
 /** Reads text up to a marker and returns it without the marker; undefined, all read, where the marker never comes. */
 export function* before(s: Source, markers: readonly string[]): Reading<{ text: string; marker: string } | undefined> {
   let from = s.pos;
@@ -133,38 +152,14 @@ export function* before(s: Source, markers: readonly string[]): Reading<{ text: 
   }
 }
 
-/** Reads one JSON object or array, returned as text; undefined where the text is neither or does not close. */
-export function* jsonText(s: Source, open: "{" | "[" | "{[" = "{["): Reading<string | undefined> {
+/** Reads one JSON value, returned as text; undefined, the position where it broke off, for what is none. */
+export function* jsonValue(s: Source): Reading<string | undefined> {
   yield* space(s);
-  const start = s.pos;
-  if (start >= s.text.length || !open.includes(s.text[start])) return undefined;
-  const stack: string[] = [];
-  let inString = false, at = start;
+  const start = s.pos, scanner = new JsonScanner();
   while (true) {
-    for (; at < s.text.length; at++) {
-      const c = s.text[at];
-      if (inString) {
-        if (c === "\\") {
-          if (at + 1 >= s.text.length) break; // the escaped character is still to come
-          at++;
-        } else if (c === '"') inString = false;
-      } else if (c === '"') inString = true;
-      else if (c === "{" || c === "[") stack.push(c === "{" ? "}" : "]");
-      else if (c === "}" || c === "]") {
-        if (stack.pop() !== c) {
-          s.pos = at + 1;
-          return undefined;
-        }
-        if (stack.length === 0) {
-          s.pos = at + 1;
-          return s.text.slice(start, s.pos);
-        }
-      }
-    }
-    if (s.ended) {
-      s.pos = s.text.length;
-      return undefined;
-    }
+    s.pos = scanner.scan(s.text, s.pos);
+    if (scanner.done) return s.text.slice(start, s.pos).trimEnd();
+    if (scanner.bad || s.ended) return undefined;
     yield;
   }
 }

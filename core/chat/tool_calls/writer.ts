@@ -1,0 +1,101 @@
+/**
+ * Calls on their way to the client, piece by piece.
+ *
+ * A call is opened once its head is certain: its name is a tool's and its arguments begin. What is sent cannot be taken
+ * back, so when a call then turns out malformed, or the answer ends within it, all that belongs to it still goes out as
+ * text of its arguments, with the flag `malformed`, and is no complete JSON. Where the answer is not streamed the call
+ * is held until it is complete, and one that never is becomes content, with the flag.
+ * @module
+ */
+import type { Call } from "./call.ts";
+import { type Reading, type Source, until } from "./stream.ts";
+
+/** Where a call's pieces go. */
+export interface CallSink {
+  /** The beginning of a call. */
+  call(index: number, name: string, id: string | undefined): void;
+  /** More of its arguments. */
+  argumentsText(index: number, text: string, malformed: boolean): void;
+}
+
+export class CallWriter {
+  #n = 0;
+  #held: string | undefined; // arguments of a call that is not shown yet
+  #head: { name: string; id: string | undefined } | undefined;
+  /** A call that the request did not ask for: the second, where it wants one. */
+  #unwanted = false;
+
+  /**
+   * @param live Pieces are sent at once; a call is sent whole otherwise.
+   * @param parallel More than one call is wanted.
+   */
+  constructor(readonly s: Source, readonly sink: CallSink, readonly live: boolean, readonly parallel: boolean) {}
+
+  /** Opens a call. Its text is explained from here on. */
+  begin(name: string, id?: string): void {
+    this.#unwanted = !this.parallel && this.#n > 0;
+    this.#head = { name, id };
+    if (this.live) this.#show();
+    else this.#held = "";
+    this.s.held = !this.live;
+  }
+
+  /** Adds to the arguments what was read up to the source's position. */
+  write(text: string): void {
+    if (this.#held !== undefined) this.#held += text;
+    else if (!this.#unwanted && text !== "") this.sink.argumentsText(this.#n - 1, text, false);
+    this.explained();
+  }
+
+  /** What was read up to the source's position is shown, or markup: nothing that could become content. */
+  explained(): void {
+    if (!this.s.held) this.s.mark = this.s.pos;
+  }
+
+  /** The call is complete. */
+  end(): void {
+    const held = this.#held;
+    if (held !== undefined) {
+      this.#held = undefined;
+      this.#show();
+      if (!this.#unwanted && held !== "") this.sink.argumentsText(this.#n - 1, held, false);
+    }
+    this.s.held = false;
+    this.explained();
+  }
+
+  /** A whole call at once. */
+  add(call: Call): void {
+    this.begin(call.name, call.id);
+    this.write(call.arguments);
+    this.end();
+  }
+
+  /**
+   * The open call is malformed from the last explained character on: the rest, up to the next of the markers, is text
+   * of its arguments. The position is before the marker then.
+   * @returns false where the call was held, and is content instead.
+   */
+  *broken(markers: readonly string[]): Reading<boolean> {
+    const { s } = this;
+    if (this.#held !== undefined) {
+      this.#held = undefined;
+      s.held = false;
+      return false;
+    }
+    s.pos = s.mark;
+    this.#flag("");
+    const marker = yield* until(s, markers, (text) => this.#flag(text), false);
+    s.pos -= marker?.length ?? 0;
+    this.end();
+    return true;
+  }
+
+  #flag(text: string): void {
+    if (!this.#unwanted) this.sink.argumentsText(this.#n - 1, text, true);
+  }
+
+  #show(): void {
+    if (!this.#unwanted) this.sink.call(this.#n++, this.#head!.name, this.#head!.id);
+  }
+}
