@@ -105,6 +105,7 @@ const SETS: Record<string, readonly (() => Step)[]> = {
   DEFAULT: [cut("[\\p{P}\\$\\+<=>\\^~\\|]+"), gpt2, numberRuns, threeAsciiDigits],
   LLAMA3: [cover(wordsAndNumbers("\\p{N}{1,3}"))],
   QWEN2: [qwen2],
+  UFAKZEKA: [cover(`[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|${TAIL}`)],
   QWEN35: [cover(
     `${CONTRACTION}|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|${TAIL}`,
   )],
@@ -200,7 +201,8 @@ const NAMES: readonly (readonly [names: string, set: string, flags: string])[] =
   ["llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano", "LLAMA3", "IM CS BOS"],
   ["glm4 glm5", "LLAMA3", "IM CS nobos"],
   ["stablelm2 megrez", "QWEN2", "CS"],
-  ["qwen2 deepseek-r1-qwen kormo f2llmv2 hunyuan grok-2 solar-open ufakzeka", "QWEN2", ""],
+  ["qwen2 deepseek-r1-qwen kormo f2llmv2 hunyuan grok-2 solar-open", "QWEN2", ""],
+  ["ufakzeka", "UFAKZEKA", ""],
   ["qwen35", "QWEN35", ""],
   ["jais-2", "JAIS2", "CS"],
   ["minicpm5", "MINICPM5", "IM CS"],

@@ -61,3 +61,8 @@ Deno.test("split() can cut by the case of every script, and keep marks in words,
   assert.equal(lengths("\u0915\u093f\u0915", "gpt-4o", "release"), "3");
   assert.equal(lengths("it's 12345 don'T!\n", "gpt-4o", "release"), "4 1 3 2 6 2");
 });
+
+Deno.test("split() with ufakzeka knows no contractions, which the form it otherwise shares does", () => {
+  assert.equal(lengths("b'searching x've", "ufakzeka"), "1 10 2 3");
+  assert.equal(lengths("b'searching x've", "qwen2"), "1 2 8 2 3");
+});
