@@ -9,16 +9,17 @@
 
 import type { StringArray } from "../gguf/metadata.ts";
 import { BYTE_TO_CODE_POINT, mapBytes } from "./byte_map.ts";
-import { isWhitespace, lowerCase } from "./unicode.ts";
+import { isWhitespace, lowerCase, sequenceLength } from "./unicode.ts";
 import type { FragmentEncoder } from "./types.ts";
 import type { IdBuffer } from "./id_buffer.ts";
 import { PairHeap } from "./pair_heap.ts";
 import type { PreTokenizer } from "./pretokenizers.ts";
 import { Prepared, split } from "./split.ts";
-import { HASH_START, hashBytes, hashEnd, TextTable } from "./text_table.ts";
+import { TextTable } from "./text_table.ts";
 import { WordCache } from "./word_cache.ts";
 
-const MAX_PAIRS = 1 << 20;
+const MAX_PAIRS = 1 << 21; // places, half of them filled
+const NO_RANK = 0x7fffffff;
 const MAX_SCANNED_SYMBOLS = 40; // longer words use the heap
 
 const encoder = new TextEncoder();
@@ -29,13 +30,14 @@ export class BytePairEncoder implements FragmentEncoder {
   private readonly byteSymbols = new Int32Array(256).fill(-1);
   private readonly extraTexts: Uint8Array[] = [];
   private readonly extraByText = new Map<string, number>();
-  private readonly words = new WordCache((word, out) => this.encodeNewWord(word, out));
+  private readonly words = new WordCache((bytes, from, to, out) => this.encodeNewWord(bytes, from, to, out));
   private pairs = new PairTable(1 << 14);
-  private bytes = new Uint8Array(256); //  UTF-8 of a word
-  private mapped = new Uint8Array(512); // and its mapped form
+  private mapped = new Uint8Array(512);
   private joined = new Uint8Array(512);
   private symbols = new Int32Array(256);
-  private readonly ranks = new Float64Array(MAX_SCANNED_SYMBOLS);
+  // of each pair while it is scanned: its rank, and the symbol it joins to
+  private readonly ranks = new Int32Array(MAX_SCANNED_SYMBOLS);
+  private readonly joins = new Int32Array(MAX_SCANNED_SYMBOLS);
 
   /** @param lowercase Text is brought into lower case first. */
   constructor(
@@ -55,45 +57,48 @@ export class BytePairEncoder implements FragmentEncoder {
     if (this.pre.prefixesLines) text = text.replace(/[^\n]+/g, (line) => line[0] === "\u2581" ? line : "\u2581" + line);
     const prepared = new Prepared(text);
     const ends = split(prepared, this.pre.steps);
-    let start = 0;
+    const bytes = encoder.encode(text);
+    const isAscii = bytes.length === prepared.n;
+    let at = 0; // in bytes
+    let index = 0; // in code points
     for (let i = 0; i < ends.length; i++) {
-      const end = prepared.offset(ends[i]);
-      if (!this.pre.dropsSpaces || !isWhitespace(text.charCodeAt(start))) {
-        this.words.encode(prepared.text.substring(start, end), out);
-      }
-      start = end;
+      const start = at;
+      const isDropped = this.pre.dropsSpaces && isWhitespace(prepared.codePoint(index));
+      if (isAscii) index = at = ends[i];
+      else for (; index < ends[i]; index++) at += sequenceLength(bytes[at]);
+      if (!isDropped) this.words.encode(bytes, start, at, out);
     }
   }
 
-  private encodeNewWord(word: string, out: IdBuffer): void {
-    if (this.bytes.length < word.length * 3) this.bytes = new Uint8Array(word.length * 3);
-    const length = encoder.encodeInto(word, this.bytes).written;
+  private encodeNewWord(bytes: Uint8Array, from: number, to: number, out: IdBuffer): void {
+    const length = to - from;
     if (this.symbols.length < length) this.symbols = new Int32Array(length);
-    let whole = this.bytes;
-    let wholeLength = length;
-    if (!this.pre.isRaw) {
-      if (this.mapped.length < length * 2) this.mapped = new Uint8Array(length * 2);
-      whole = this.mapped;
-      wholeLength = mapBytes(this.bytes, 0, length, whole, 0);
-    }
-    if (this.pre.ignoreMerges || (this.pre.wholeNewlines && /^\n+$/.test(word))) {
-      const id = this.tokens.find(whole, 0, wholeLength);
+    if (this.pre.ignoreMerges || (this.pre.wholeNewlines && isNewlines(bytes, from, to))) {
+      const id = this.wholeToken(bytes, from, to);
       if (id >= 0) {
         out.push(id);
         return;
       }
     }
-    let n = this.firstSymbols(length);
+    let n = this.firstSymbols(bytes, from, to);
     n = n <= MAX_SCANNED_SYMBOLS ? this.mergeByScan(n) : this.mergeByHeap(n);
     for (let i = 0; i < n; i++) this.emit(this.symbols[i], out);
   }
 
-  /** Fills `symbols` from `bytes`: one per byte, or one per character for raw vocabularies. */
-  private firstSymbols(length: number): number {
-    const { bytes, symbols, byteSymbols } = this;
+  /** The token that is the whole word, or -1. */
+  private wholeToken(bytes: Uint8Array, from: number, to: number): number {
+    if (this.pre.isRaw) return this.tokens.find(bytes, from, to);
+    if (to - from > this.tokens.maxLength) return -1;
+    if (this.mapped.length < (to - from) * 2) this.mapped = new Uint8Array((to - from) * 2);
+    return this.tokens.find(this.mapped, 0, mapBytes(bytes, from, to, this.mapped, 0));
+  }
+
+  /** Fills `symbols` from a word: one per byte, or one per character for raw vocabularies. */
+  private firstSymbols(bytes: Uint8Array, from: number, to: number): number {
+    const { symbols, byteSymbols } = this;
     let n = 0;
     if (!this.pre.isRaw) {
-      for (let i = 0; i < length; i++) {
+      for (let i = from; i < to; i++) {
         const byte = bytes[i];
         if (byteSymbols[byte] < 0) {
           const mapped = encoder.encode(String.fromCharCode(BYTE_TO_CODE_POINT[byte]));
@@ -103,8 +108,8 @@ export class BytePairEncoder implements FragmentEncoder {
       }
       return n;
     }
-    for (let i = 0; i < length;) {
-      const size = bytes[i] < 0xc0 ? 1 : bytes[i] < 0xe0 ? 2 : bytes[i] < 0xf0 ? 3 : 4;
+    for (let i = from; i < to;) {
+      const size = sequenceLength(bytes[i]);
       symbols[n++] = this.symbolOf(bytes, i, i + size);
       i += size;
     }
@@ -148,11 +153,11 @@ export class BytePairEncoder implements FragmentEncoder {
       : this.extraTexts[symbol - this.n_vocab].length;
   }
 
-  /** Slot of a pair in `pairs`, filled; rank -1 where the merges do not hold it. */
-  private pairSlot(left: number, right: number): number {
-    const slot = this.pairs.slot(left, right);
-    if (this.pairs.left[slot] >= 0) return slot;
-    let rank = -1;
+  /** Where a pair is in `pairs.cells`, filled; its rank is `NO_RANK` where the merges do not hold it. */
+  private pairAt(left: number, right: number): number {
+    const at = this.pairs.find(left, right);
+    if (this.pairs.cells[at] !== 0) return at;
+    let rank = NO_RANK;
     let symbol = -1;
     const length = this.textLength(left) + this.textLength(right) + 1;
     if (length <= this.merges.maxLength) {
@@ -160,46 +165,47 @@ export class BytePairEncoder implements FragmentEncoder {
       const middle = this.copyText(left, 0);
       this.joined[middle] = 0x20;
       const end = this.copyText(right, middle + 1);
-      const { joined } = this;
-      rank = this.merges.findHashed(hashEnd(hashBytes(HASH_START, joined, 0, end)), joined, 0, end);
-      if (rank >= 0) {
-        joined.copyWithin(middle, middle + 1, end);
-        symbol = this.symbolOf(joined, 0, end - 1);
+      const merge = this.merges.find(this.joined, 0, end);
+      if (merge >= 0) {
+        rank = merge;
+        for (let i = middle + 1; i < end; i++) this.joined[i - 1] = this.joined[i];
+        symbol = this.symbolOf(this.joined, 0, end - 1);
       }
     }
-    if (this.pairs.count >= this.pairs.left.length >> 1) {
-      this.pairs = this.pairs.count >= MAX_PAIRS ? new PairTable(1 << 14) : this.pairs.grown();
-    }
+    if (this.pairs.isFull) this.pairs = this.pairs.size >= MAX_PAIRS ? new PairTable(1 << 14) : this.pairs.grown();
     return this.pairs.add(left, right, rank, symbol);
   }
 
-  /** Rank of a pair, Infinity where there is none. */
-  private rankOf(left: number, right: number): number {
-    const slot = this.pairSlot(left, right);
-    const rank = this.pairs.rank[slot];
-    return rank < 0 ? Infinity : rank;
-  }
-
-  /** What a pair that has a rank joins to. */
-  private joinOf(left: number, right: number): number {
-    const slot = this.pairSlot(left, right);
-    return this.pairs.symbol[slot];
+  /** Takes rank and result of the pair of symbols `i` and `i + 1`. */
+  private scanPair(i: number): void {
+    const at = this.pairAt(this.symbols[i], this.symbols[i + 1]);
+    this.ranks[i] = this.pairs.cells[at + 2];
+    this.joins[i] = this.pairs.cells[at + 3];
   }
 
   /** Merges the first `n` symbols in place by looking at all pairs each time; returns how many are left. */
   private mergeByScan(n: number): number {
-    const { symbols, ranks } = this;
-    for (let i = 0; i + 1 < n; i++) ranks[i] = this.rankOf(symbols[i], symbols[i + 1]);
+    const { symbols, ranks, joins } = this;
+    for (let i = 0; i + 1 < n; i++) this.scanPair(i);
     while (n > 1) {
       let best = 0;
-      for (let i = 1; i < n - 1; i++) if (ranks[i] < ranks[best]) best = i;
-      if (ranks[best] === Infinity) break;
-      symbols[best] = this.joinOf(symbols[best], symbols[best + 1]);
+      let bestRank = ranks[0];
+      for (let i = 1; i < n - 1; i++) {
+        if (ranks[i] < bestRank) {
+          best = i;
+          bestRank = ranks[i];
+        }
+      }
+      if (bestRank === NO_RANK) break;
+      symbols[best] = joins[best];
       n--;
-      for (let i = best + 1; i < n; i++) symbols[i] = symbols[i + 1];
-      for (let i = best + 1; i < n - 1; i++) ranks[i] = ranks[i + 1];
-      if (best > 0) ranks[best - 1] = this.rankOf(symbols[best - 1], symbols[best]);
-      if (best < n - 1) ranks[best] = this.rankOf(symbols[best], symbols[best + 1]);
+      for (let i = best + 1; i < n; i++) {
+        symbols[i] = symbols[i + 1];
+        ranks[i] = ranks[i + 1];
+        joins[i] = joins[i + 1];
+      }
+      if (best > 0) this.scanPair(best - 1);
+      if (best < n - 1) this.scanPair(best);
     }
     return n;
   }
@@ -211,8 +217,8 @@ export class BytePairEncoder implements FragmentEncoder {
     const previous = new Int32Array(n);
     const heap = new PairHeap(n);
     const push = (left: number, right: number) => {
-      const rank = this.rankOf(symbols[left], symbols[right]);
-      if (rank !== Infinity) heap.push(rank * 2 ** 32 + left, symbols[left], symbols[right]);
+      const rank = this.pairs.cells[this.pairAt(symbols[left], symbols[right]) + 2];
+      if (rank !== NO_RANK) heap.push(rank * 2 ** 32 + left, symbols[left], symbols[right]);
     };
     for (let i = 0; i < n; i++) {
       next[i] = i + 1 < n ? i + 1 : -1;
@@ -223,7 +229,7 @@ export class BytePairEncoder implements FragmentEncoder {
       const left = heap.key % 2 ** 32;
       const right = next[left];
       if (right < 0 || symbols[left] !== heap.left || symbols[right] !== heap.right) continue;
-      symbols[left] = this.joinOf(heap.left, heap.right);
+      symbols[left] = this.pairs.cells[this.pairAt(heap.left, heap.right) + 3];
       symbols[right] = -1;
       const after = next[right];
       next[left] = after;
@@ -260,45 +266,51 @@ function lowered(text: string): string {
   return result;
 }
 
+function isNewlines(bytes: Uint8Array, from: number, to: number): boolean {
+  while (from < to && bytes[from] === 0x0a) from++;
+  return from === to;
+}
+
 /** Open addressing from a pair of symbols to its rank and the symbol it joins to. */
 class PairTable {
-  readonly left: Int32Array; // -1 is free
-  private readonly right: Int32Array;
-  readonly rank: Int32Array;
-  readonly symbol: Int32Array;
-  count = 0;
+  /** Four numbers a pair, which lie in one line of the processor's cache: left + 1 (0: free), right, rank, symbol. */
+  readonly cells: Int32Array;
+  private count = 0;
 
-  constructor(private readonly size: number) {
-    this.left = new Int32Array(size).fill(-1);
-    this.right = new Int32Array(size);
-    this.rank = new Int32Array(size);
-    this.symbol = new Int32Array(size);
+  constructor(readonly size: number) {
+    this.cells = new Int32Array(size * 4);
   }
 
-  /** Where the pair is, or the free slot where it would be. */
-  slot(left: number, right: number): number {
-    const mask = this.size - 1;
+  get isFull(): boolean {
+    return this.count >= this.size >> 1;
+  }
+
+  /** Where the pair is in `cells`, or the free place where it would be. */
+  find(left: number, right: number): number {
+    const { cells } = this;
+    const mask = cells.length - 1;
     let hash = Math.imul(left, 0x9e3779b1) ^ Math.imul(right, 0x85ebca77);
     hash ^= hash >>> 15;
-    let slot = hash & mask;
-    while (this.left[slot] >= 0 && (this.left[slot] !== left || this.right[slot] !== right)) slot = (slot + 1) & mask;
-    return slot;
+    let at = (hash << 2) & mask;
+    while (cells[at] !== 0 && (cells[at] !== left + 1 || cells[at + 1] !== right)) at = (at + 4) & mask;
+    return at;
   }
 
   add(left: number, right: number, rank: number, symbol: number): number {
-    const slot = this.slot(left, right);
-    this.left[slot] = left;
-    this.right[slot] = right;
-    this.rank[slot] = rank;
-    this.symbol[slot] = symbol;
+    const at = this.find(left, right);
+    this.cells[at] = left + 1;
+    this.cells[at + 1] = right;
+    this.cells[at + 2] = rank;
+    this.cells[at + 3] = symbol;
     this.count++;
-    return slot;
+    return at;
   }
 
   grown(): PairTable {
+    const { cells } = this;
     const table = new PairTable(this.size * 2);
-    for (let i = 0; i < this.size; i++) {
-      if (this.left[i] >= 0) table.add(this.left[i], this.right[i], this.rank[i], this.symbol[i]);
+    for (let at = 0; at < cells.length; at += 4) {
+      if (cells[at] !== 0) table.add(cells[at] - 1, cells[at + 1], cells[at + 2], cells[at + 3]);
     }
     return table;
   }

@@ -15,8 +15,9 @@ export class IdBuffer {
     this.data[this.length++] = id;
   }
 
-  pushAll(ids: ArrayLike<number>): void {
-    for (let i = 0; i < ids.length; i++) this.push(ids[i]);
+  /** Appends `ids[from..to)`. */
+  pushRange(ids: Int32Array, from: number, to: number): void {
+    for (let i = from; i < to; i++) this.push(ids[i]);
   }
 
   at(index: number): number {
@@ -26,10 +27,5 @@ export class IdBuffer {
   /** The ids, copied. */
   take(): Int32Array {
     return this.data.slice(0, this.length);
-  }
-
-  /** The ids from `start` on, copied. */
-  slice(start: number): Int32Array {
-    return this.data.slice(start, this.length);
   }
 }

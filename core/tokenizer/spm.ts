@@ -11,12 +11,14 @@ import type { IdBuffer } from "./id_buffer.ts";
 import { PairHeap } from "./pair_heap.ts";
 import type { TextTable } from "./text_table.ts";
 import type { FragmentEncoder } from "./types.ts";
+import { codePointAt, sequenceLength } from "./unicode.ts";
 import { WordCache } from "./word_cache.ts";
 
 const MAX_SCANNED_SYMBOLS = 40; // longer texts use the heap
 const SPACE = 0x2581;
 
 const encoder = new TextEncoder();
+const NOTHING = new Uint8Array(0);
 
 export interface SpmOptions {
   /** A fragment after a special token or at the start gets a leading space. */
@@ -28,10 +30,10 @@ export interface SpmOptions {
 }
 
 export class SpmEncoder implements FragmentEncoder {
-  private readonly words = new WordCache((word, out) => this.merge(word, out));
+  private readonly words = new WordCache((bytes, from, to, out) => this.merge(bytes, from, to, out));
   private readonly byteIds = new Int32Array(256);
-  private bytes = new Uint8Array(256); //   UTF-8 of a word
-  private starts = new Int32Array(256); // where its symbols start, and its end
+  private bytes: Uint8Array = NOTHING; //   the text of the word
+  private starts = new Int32Array(256); // where its symbols start in it, and its end
   private readonly pairScores = new Float64Array(MAX_SCANNED_SYMBOLS);
   private readonly beforeSpace: ReadonlySet<number>;
 
@@ -52,36 +54,32 @@ export class SpmEncoder implements FragmentEncoder {
     const { addSpacePrefix, escapeSpaces } = this.options;
     if (addSpacePrefix && isStart) text = " " + text;
     if (escapeSpaces) text = text.replaceAll(" ", "\u2581");
+    const bytes = encoder.encode(text);
     let start = 0;
-    for (let cut = text.indexOf("\u2581", 1); cut >= 0; cut = text.indexOf("\u2581", cut + 1)) {
-      if (this.mayJoinAcross(text, cut)) continue;
-      this.words.encode(text.substring(start, cut), out);
+    for (let cut = 1; cut + 2 < bytes.length; cut++) {
+      if (bytes[cut] !== 0xe2 || !isSpaceAt(bytes, cut) || this.mayJoinAcross(bytes, cut)) continue;
+      this.words.encode(bytes, start, cut, out);
       start = cut;
     }
-    this.words.encode(text.substring(start), out);
+    this.words.encode(bytes, start, bytes.length, out);
+    this.bytes = NOTHING; // a whole prompt is not to be kept
   }
 
-  private mayJoinAcross(text: string, cut: number): boolean {
-    let before = text.charCodeAt(cut - 1);
-    if (before === SPACE) return true;
-    if ((before & 0xfc00) === 0xdc00) before = text.codePointAt(cut - 2)!;
-    return this.beforeSpace.has(before);
+  private mayJoinAcross(bytes: Uint8Array, cut: number): boolean {
+    let from = cut - 1;
+    while (from > 0 && (bytes[from] & 0xc0) === 0x80) from--;
+    const before = codePointAt(bytes, from);
+    return before === SPACE || this.beforeSpace.has(before);
   }
 
-  private merge(text: string, out: IdBuffer): void {
-    if (this.bytes.length < text.length * 3) {
-      this.bytes = new Uint8Array(text.length * 3);
-      this.starts = new Int32Array(text.length + 1);
-    }
-    const { bytes, starts } = this;
-    const length = encoder.encodeInto(text, bytes).written;
+  /** Appends the ids of `bytes[from..to)`. */
+  private merge(bytes: Uint8Array, from: number, to: number, out: IdBuffer): void {
+    if (this.starts.length <= to - from) this.starts = new Int32Array((to - from) * 2);
+    const { starts } = this;
+    this.bytes = bytes;
     let n = 0;
-    for (let at = 0; at < length; n++) {
-      starts[n] = at;
-      const lead = bytes[at];
-      at += lead < 0xc0 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-    }
-    starts[n] = length;
+    for (let at = from; at < to; at += sequenceLength(bytes[at])) starts[n++] = at;
+    starts[n] = to;
     n = n <= MAX_SCANNED_SYMBOLS ? this.mergeByScan(n) : this.mergeByHeap(n);
     for (let i = 0; i < n; i++) {
       const id = this.tokens.find(bytes, starts[i], starts[i + 1]);
@@ -158,19 +156,23 @@ export class SpmEncoder implements FragmentEncoder {
   }
 }
 
+/** Whether U+2581 is at `at`, where its first byte is. */
+function isSpaceAt(bytes: Uint8Array, at: number): boolean {
+  return bytes[at + 1] === 0x96 && bytes[at + 2] === 0x81;
+}
+
 /** The characters other than U+2581 that some token has right before a U+2581. */
 function charactersBeforeSpace(tokens: TextTable): Set<number> {
   const { packed } = tokens.strings;
   const found = new Set<number>();
-  const decoder = new TextDecoder();
   for (let id = 0; id < tokens.strings.length; id++) {
     const start = tokens.start(id);
     const end = tokens.end(id) - 2;
     for (let at = start + 1; at < end; at++) {
-      if (packed[at] !== 0xe2 || packed[at + 1] !== 0x96 || packed[at + 2] !== 0x81) continue;
+      if (packed[at] !== 0xe2 || !isSpaceAt(packed, at)) continue;
       let from = at - 1;
       while (from > start && (packed[from] & 0xc0) === 0x80) from--;
-      const cp = decoder.decode(packed.subarray(from, at)).codePointAt(0)!;
+      const cp = codePointAt(packed, from);
       if (cp !== SPACE) found.add(cp);
     }
   }

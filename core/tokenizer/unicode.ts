@@ -63,3 +63,29 @@ export function firstOfDecomposition(cp: number): number {
   if (cp < 0xc0 || categories()[cp] === 0x55) return cp;
   return String.fromCodePoint(cp).normalize("NFD").codePointAt(0)!;
 }
+
+/** Bytes of the UTF-8 sequence that starts with `lead`. */
+export function sequenceLength(lead: number): number {
+  return lead < 0xc0 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+
+/** The code point whose sequence begins at `bytes[at]`; valid UTF-8 is taken for granted. */
+export function codePointAt(bytes: Uint8Array, at: number): number {
+  const lead = bytes[at];
+  if (lead < 0x80) return lead;
+  if (lead < 0xe0) return ((lead & 0x1f) << 6) | (bytes[at + 1] & 0x3f);
+  if (lead < 0xf0) return ((lead & 0x0f) << 12) | ((bytes[at + 1] & 0x3f) << 6) | (bytes[at + 2] & 0x3f);
+  return ((lead & 7) << 18) | ((bytes[at + 1] & 0x3f) << 12) | ((bytes[at + 2] & 0x3f) << 6) | (bytes[at + 3] & 0x3f);
+}
+
+/** Writes a code point at `out[at]`; returns where it ends. */
+export function writeUtf8(cp: number, out: Uint8Array, at: number): number {
+  if (cp < 0x80) {
+    out[at] = cp;
+    return at + 1;
+  }
+  const size = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
+  for (let i = size - 1; i > 0; i--, cp >>= 6) out[at + i] = 0x80 | (cp & 0x3f);
+  out[at] = (0xf00 >> size) & 0xff | cp;
+  return at + size;
+}

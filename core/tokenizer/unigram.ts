@@ -7,8 +7,10 @@
 import { TextError } from "../errors.ts";
 import type { Metadata } from "../gguf/metadata.ts";
 import type { IdBuffer } from "./id_buffer.ts";
-import type { TextTable } from "./text_table.ts";
+import { PrefixFilter } from "./prefix_filter.ts";
+import { HASH_START, hashEnd, type TextTable } from "./text_table.ts";
 import { type FragmentEncoder, TOKEN_TYPE } from "./types.ts";
+import { sequenceLength } from "./unicode.ts";
 import type { Vocab } from "./vocab.ts";
 
 export interface UnigramOptions {
@@ -25,7 +27,7 @@ const encoder = new TextEncoder();
 const SPACE = encoder.encode("\u2581");
 
 export class UnigramEncoder implements FragmentEncoder {
-  private readonly trie: ByteTrie;
+  private readonly prefixes: PrefixFilter;
   private readonly userDefined: ByteTrie;
   private readonly charsMap: CharsMap | undefined;
   private readonly unknownScore: number;
@@ -33,16 +35,14 @@ export class UnigramEncoder implements FragmentEncoder {
   constructor(private readonly vocab: Vocab, metadata: Metadata, private readonly options: UnigramOptions) {
     const { types, scores } = vocab;
     const userDefined: number[] = [];
-    const matched: number[] = [];
     let worst = Infinity;
     for (let id = 0; id < vocab.n; id++) {
       const type = types[id];
       if (type === TOKEN_TYPE.normal) worst = Math.min(worst, scores?.[id] ?? 0);
       if (type === TOKEN_TYPE.userDefined) userDefined.push(id);
-      if (type === TOKEN_TYPE.normal || type === TOKEN_TYPE.userDefined || type === TOKEN_TYPE.unused) matched.push(id);
     }
     this.unknownScore = (worst === Infinity ? 0 : worst) - UNKNOWN_PENALTY;
-    this.trie = new ByteTrie(vocab.table, matched);
+    this.prefixes = new PrefixFilter(vocab.table, (id) => this.isMatched(id));
     this.userDefined = new ByteTrie(vocab.table, userDefined);
     const map = metadata.ints("tokenizer.ggml.precompiled_charsmap", undefined);
     if (map && map.length > 0) this.charsMap = new CharsMap(Uint8Array.from(map), metadata.file);
@@ -52,7 +52,8 @@ export class UnigramEncoder implements FragmentEncoder {
     const input = this.normalize(encoder.encode(text));
     const n = input.length;
     if (n === 0) return;
-    const { trie, vocab, unknownScore } = this;
+    const { prefixes, vocab, unknownScore } = this;
+    const { table } = vocab;
     const { unk } = this.options;
     const best = new Float64Array(n + 1).fill(-Infinity);
     const token = new Int32Array(n + 1).fill(unk);
@@ -61,12 +62,14 @@ export class UnigramEncoder implements FragmentEncoder {
     for (let at = 0; at < n;) {
       const size = Math.min(sequenceLength(input[at]), n - at);
       let coversCharacter = false;
-      let node = 0;
-      for (let end = at; end < n;) {
-        node = trie.child(node, input[end++]);
-        if (node < 0) break;
-        const id = trie.value(node);
-        if (id < 0) continue;
+      const limit = Math.min(n, at + table.maxLength);
+      for (let end = at, running = HASH_START; end < limit;) {
+        running = Math.imul(running ^ input[end++], 0x01000193);
+        const hash = hashEnd(running);
+        if (!prefixes.mayStart(hash)) break;
+        if (!prefixes.mayBe(hash)) continue;
+        const id = table.findHashed(hash, input, at, end);
+        if (id < 0 || !this.isMatched(id)) continue;
         if (end - at === size) coversCharacter = true;
         const score = best[at] + (vocab.types[id] === TOKEN_TYPE.userDefined ? 0 : vocab.scores?.[id] ?? 0);
         if (score > best[end]) {
@@ -89,6 +92,12 @@ export class UnigramEncoder implements FragmentEncoder {
       if (token[at] !== unk || reversed[reversed.length - 1] !== unk) reversed.push(token[at]);
     }
     for (let i = reversed.length - 1; i >= 0; i--) out.push(reversed[i]);
+  }
+
+  /** Whether a token can stand in a text: all but control, unknown and byte tokens. */
+  private isMatched(id: number): boolean {
+    const type = this.vocab.types[id];
+    return type === TOKEN_TYPE.normal || type === TOKEN_TYPE.userDefined || type === TOKEN_TYPE.unused;
   }
 
   private normalize(input: Uint8Array): Uint8Array {
@@ -132,11 +141,6 @@ export class UnigramEncoder implements FragmentEncoder {
   }
 }
 
-/** Bytes of the UTF-8 sequence that starts with `lead`. */
-function sequenceLength(lead: number): number {
-  return lead < 0xc0 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-}
-
 class ByteList {
   private data: Uint8Array;
   private length = 0;
@@ -163,13 +167,12 @@ class ByteList {
   }
 }
 
-/** A trie over token bytes; its edges are one hash table from node and byte to node. */
+/** A trie over the bytes of few tokens; its edges are one hash table from node and byte to node. */
 class ByteTrie {
   private edges: Int32Array; // node * 256 + byte + 1, 0 is free
   private targets: Int32Array;
   private mask: number;
   private count = 0; // nodes beside the root
-  private readonly values: number[] = [-1];
 
   constructor(table: TextTable, ids: readonly number[]) {
     let bytes = 0;
@@ -183,12 +186,11 @@ class ByteTrie {
     for (const id of ids) {
       let node = 0;
       for (let i = table.start(id); i < table.end(id); i++) node = this.childOrNew(node, packed[i]);
-      this.values[node] = id;
     }
   }
 
   /** Node below `node`, or -1. */
-  child(node: number, byte: number): number {
+  private child(node: number, byte: number): number {
     const key = node * 256 + byte + 1;
     let slot = this.slot(key);
     while (this.edges[slot] !== 0) {
@@ -196,11 +198,6 @@ class ByteTrie {
       slot = (slot + 1) & this.mask;
     }
     return -1;
-  }
-
-  /** Token that ends at `node`, or -1. */
-  value(node: number): number {
-    return this.values[node];
   }
 
   /** Bytes from `at` on that the trie can follow, be there a token's end or not. */
@@ -225,7 +222,6 @@ class ByteTrie {
     let slot = this.slot(key);
     while (this.edges[slot] !== 0) slot = (slot + 1) & this.mask;
     this.edges[slot] = key;
-    this.values.push(-1);
     return this.targets[slot] = ++this.count;
   }
 }

@@ -1,13 +1,22 @@
 /**
- * WordPiece: text is normalised and cut into words; each word is the longest token from its start, then the longest from
- * there, and so on; a word with a place that no token covers is unknown as a whole.
+ * WordPiece: text is cut into words and these are normalised; each word is the longest token from its start, then the
+ * longest from there, and so on; a word with a place that no token covers is unknown as a whole.
  * @module
  */
 
 import type { IdBuffer } from "./id_buffer.ts";
-import { HASH_START, hashBytes, hashEnd, type TextTable } from "./text_table.ts";
+import { PrefixFilter } from "./prefix_filter.ts";
+import { HASH_START, hashEnd, type TextTable } from "./text_table.ts";
 import type { FragmentEncoder } from "./types.ts";
-import { firstOfDecomposition, generalCategory, isWhitespace, lowerCase } from "./unicode.ts";
+import {
+  codePointAt,
+  firstOfDecomposition,
+  generalCategory,
+  isWhitespace,
+  lowerCase,
+  sequenceLength,
+  writeUtf8,
+} from "./unicode.ts";
 import { WordCache } from "./word_cache.ts";
 
 export interface WpmOptions {
@@ -16,78 +25,88 @@ export interface WpmOptions {
   unk: number | null;
 }
 
+/** What a character does. */
+const ROLE = {
+  letter: 1, // is part of a word
+  space: 2, //  ends one
+  alone: 3, //  is one
+  nothing: 4, // is as if it were not there
+} as const;
+
+const SPACE = 0x2581;
 const encoder = new TextEncoder();
 
-/** What an ASCII character does: 0 is part of a word, 1 ends one, 2 (punctuation and symbols) is a word. */
-const ASCII_ROLE: Uint8Array = Uint8Array.from(
-  { length: 128 },
-  (_, cp) => isWhitespace(cp) ? 1 : cp > 0x20 && cp < 0x7f && !/[0-9A-Za-z]/.test(String.fromCharCode(cp)) ? 2 : 0,
-);
-
 export class WpmEncoder implements FragmentEncoder {
-  private readonly runs = new WordCache((run, out) => this.encodeRun(run, out));
+  private readonly words = new WordCache((bytes, from, to, out) => this.encodeWord(bytes, from, to, out));
+  private readonly prefixes: PrefixFilter;
+  private readonly fold: Int32Array;
+  private normal = new Uint8Array(256); // a word in the form that tokens have
 
-  private bytes = new Uint8Array(256); // UTF-8 of a word
+  constructor(private readonly tokens: TextTable, private readonly options: WpmOptions) {
+    this.prefixes = new PrefixFilter(tokens, () => true);
+    this.fold = foldTable(options.lowercase, options.stripAccents);
+  }
 
-  constructor(private readonly tokens: TextTable, private readonly options: WpmOptions) {}
-
-  /** ASCII spaces and punctuation always end a word; the runs between them repeat, and are remembered. */
   encode(text: string, out: IdBuffer): void {
+    const bytes = encoder.encode(text);
+    const { fold, words } = this;
     let start = 0;
-    for (let i = 0; i < text.length; i++) {
-      const unit = text.charCodeAt(i);
-      const role = unit < 128 ? ASCII_ROLE[unit] : 0;
-      if (role === 0) continue;
-      if (i > start) this.runs.encode(text.substring(start, i), out);
-      if (role === 2) this.runs.encode(text[i], out);
-      start = i + 1;
-    }
-    if (start < text.length) this.runs.encode(text.substring(start), out);
-  }
-
-  private encodeRun(run: string, out: IdBuffer): void {
-    if (/^[0-9A-Za-z]+$/.test(run)) this.encodeWord(this.options.lowercase ? run.toLowerCase() : run, out);
-    else for (const word of this.words(run)) this.encodeWord(word, out);
-  }
-
-  /** Words in the form tokens have them, without the leading U+2581. */
-  private words(text: string): string[] {
-    const { lowercase, stripAccents } = this.options;
-    const words: string[] = [];
-    let word = "";
-    for (const character of text) {
-      const given = character.codePointAt(0)!;
-      const cp = stripAccents ? firstOfDecomposition(given) : given;
-      if (isWhitespace(cp)) {
-        if (word) words.push(word);
-        word = "";
-        continue;
+    for (let at = 0; at < bytes.length;) {
+      const cp = codePointAt(bytes, at);
+      const end = at + sequenceLength(bytes[at]);
+      const role = (fold[cp] || this.folded(cp)) >>> 24;
+      if (role === ROLE.space || role === ROLE.alone) {
+        if (at > start) words.encode(bytes, start, at, out);
+        if (role === ROLE.alone) words.encode(bytes, at, end, out);
+        start = end;
       }
-      const category = cp === 0 || cp === 0xfffd ? "C" : generalCategory(cp);
-      if (category === "C" || (stripAccents && category === "M")) continue;
-      const shown = String.fromCodePoint(lowercase ? lowerCase(cp) : cp);
-      if (category === "P" || (category === "S" && cp < 0x7f) || isCjk(cp)) {
-        if (word) words.push(word);
-        words.push(shown);
-        word = "";
-      } else word += shown;
+      at = end;
     }
-    if (word) words.push(word);
-    return words;
+    if (start < bytes.length) words.encode(bytes, start, bytes.length, out);
   }
 
-  private encodeWord(word: string, out: IdBuffer): void {
-    if (this.bytes.length < 3 + word.length * 3) this.bytes = new Uint8Array(3 + word.length * 3);
-    const { bytes } = this;
-    const length = encoder.encodeInto("\u2581" + word, bytes).written;
+  /** Role of a character, shifted by 24, and the character it becomes; remembered in `fold`. */
+  private folded(given: number): number {
+    const { lowercase, stripAccents } = this.options;
+    const cp = stripAccents ? firstOfDecomposition(given) : given;
+    const category = cp === 0 || cp === 0xfffd ? "C" : generalCategory(cp);
+    const role = isWhitespace(cp)
+      ? ROLE.space
+      : category === "C" || (stripAccents && category === "M")
+      ? ROLE.nothing
+      : category === "P" || (category === "S" && cp < 0x7f) || isCjk(cp)
+      ? ROLE.alone
+      : ROLE.letter;
+    return this.fold[given] = role << 24 | (lowercase ? lowerCase(cp) : cp);
+  }
+
+  /** Appends the ids of a word, given as it stands in the text. */
+  private encodeWord(bytes: Uint8Array, from: number, to: number, out: IdBuffer): void {
+    if (this.normal.length < (to - from) * 3 + 3) this.normal = new Uint8Array((to - from) * 6);
+    const first = writeUtf8(SPACE, this.normal, 0);
+    let length = first;
+    for (let at = from; at < to; at += sequenceLength(bytes[at])) {
+      const cp = codePointAt(bytes, at);
+      const folded = this.fold[cp] || this.folded(cp);
+      if (folded >>> 24 !== ROLE.nothing) length = writeUtf8(folded & 0xffffff, this.normal, length);
+    }
+    if (length > first) this.encodeNormal(length, out);
+  }
+
+  /** Appends the ids of the first `length` bytes of `normal`. */
+  private encodeNormal(length: number, out: IdBuffer): void {
+    const { normal, tokens, prefixes } = this;
     const first = out.length;
     for (let at = 0; at < length;) {
       let best = -1;
       let bestEnd = at;
-      const limit = Math.min(length, at + this.tokens.maxLength);
-      for (let end = at + 1, hash = HASH_START; end <= limit; end++) {
-        hash = hashBytes(hash, bytes, end - 1, end);
-        const id = this.tokens.findHashed(hashEnd(hash), bytes, at, end);
+      const limit = Math.min(length, at + tokens.maxLength);
+      for (let end = at + 1, running = HASH_START; end <= limit; end++) {
+        running = Math.imul(running ^ normal[end - 1], 0x01000193);
+        const hash = hashEnd(running);
+        if (!prefixes.mayStart(hash)) break;
+        if (!prefixes.mayBe(hash)) continue;
+        const id = tokens.findHashed(hash, normal, at, end);
         if (id < 0) continue;
         best = id;
         bestEnd = end;
@@ -101,6 +120,16 @@ export class WpmEncoder implements FragmentEncoder {
       at = bestEnd;
     }
   }
+}
+
+const foldTables = new Map<string, Int32Array>();
+
+/** `[0x110000]` what `folded` found out, 0 where it was not asked; one for all tokenizers of equal options. */
+function foldTable(lowercase: boolean, stripAccents: boolean): Int32Array {
+  const key = `${lowercase} ${stripAccents}`;
+  let table = foldTables.get(key);
+  if (!table) foldTables.set(key, table = new Int32Array(0x110000));
+  return table;
 }
 
 /** Ideographs that are words of their own; U+2B820 to U+2B91F are left out, as the peer leaves them out. */
