@@ -8,7 +8,7 @@
  * peer's runs alternate, so that both meet the same machine. Synthetic models are kept in build/synthetic.
  * @module
  */
-import { SHAPES, writeSynthetic } from "./synthetic.ts";
+import { SHAPES, writeShape } from "./synthetic.ts";
 
 const root = new URL("../", import.meta.url).pathname;
 
@@ -41,7 +41,7 @@ function modelPath(): string {
   try {
     Deno.statSync(path);
   } catch {
-    writeSynthetic(shape, path);
+    writeShape(shape, path);
   }
   return path;
 }
