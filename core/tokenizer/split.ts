@@ -8,7 +8,7 @@
  * @module
  */
 
-import { collapsedUnits, isWhitespace } from "./unicode.ts";
+import { collapsedUnits } from "./unicode.ts";
 
 /** A text made ready for cutting; `n` code points. */
 export class Prepared {
@@ -67,24 +67,13 @@ export class Prepared {
    * (which no regex names), the cased scripts among them that `deepseek-llm` names U+FFFE.
    */
   get plain(): string {
-    if (this.plainText !== undefined) return this.plainText;
-    const { n } = this;
-    const units = new Uint16Array(n);
-    for (let i = 0; i < n; i++) {
-      const cp = this.codePoint(i);
-      units[i] = cp > 0xffff
-        ? (isCasedAstral(cp) ? 0xfffe : 0xffff)
-        : cp === 0xfffe
-        ? 0xffff
-        : cp > 127 && isWhitespace(cp)
-        ? 0x0b
-        : cp;
-    }
-    let plain = "";
-    for (let i = 0; i < n; i += 8192) plain += String.fromCharCode(...units.subarray(i, i + 8192));
-    return this.plainText = plain;
+    return this.plainText ??= this.text.replace(/\ufffe/g, "\uffff").replace(WIDE_SPACE, "\v")
+      .replace(/[\ud800-\udbff][\udc00-\udfff]/g, (pair) => isCasedAstral(pair.codePointAt(0)!) ? "\ufffe" : "\uffff");
   }
 }
+
+/** Whitespace beyond ASCII (`isWhitespace`). */
+const WIDE_SPACE = /[\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]/g;
 
 /** The letters beyond the BMP that the letter class of `deepseek-llm` lists. */
 function isCasedAstral(cp: number): boolean {
