@@ -1,71 +1,42 @@
 /**
- * Rates of the tokenizers: MB of UTF-8 a second for each vocabulary of a folder, ours and, where named, a peer's in the same run.
+ * Rates of the tokenizers: MB of UTF-8 a second of processor time for each vocabulary of a folder, ours and, where named, a
+ * peer's in the same run; and how long a vocabulary takes to open.
  *
- *   deno run -A scripts/bench_tokenizer.ts --vocab DIR --text FILE [--text FILE ...] [--rounds 5]
+ *   deno run -A scripts/bench_tokenizer.ts --vocab DIR --text FILE [--text FILE ...] [--rounds 5] [--synthetic 250000]
  *     [--peer COMMAND --work DIR [--peer-work DIR]]
  *
- * One round of ours is a tokenizer opened anew that encodes all texts once, in order: nothing is remembered from the
- * round before. `open` is reading the file, making the tokenizer and encoding one letter.
+ * `open ms`: wall time in a fresh process from the call that opens the file to the ids of a first line of text.
  *
- * `--peer COMMAND` is run as `COMMAND -m VOCAB -f TEXT --ids --log-disable`, with the texts and with one letter; its rate
- * is from the difference of the two. Vocabulary and texts are copied into `--work`, which the peer sees as `--peer-work`.
- * Rounds alternate, so that both meet the same machine.
+ * `MB/s`: each round of ours encodes each text with a tokenizer opened anew, so nothing is remembered from the round
+ * before; the compiler is warm. Processor time counts all threads, collector and compiler included, so that a busy
+ * machine does not decide. The rates are of all texts together; a column for each text follows, with its ratio to the
+ * peer's rate, or its rate.
+ *
+ * `--peer COMMAND` is run as `COMMAND -m VOCAB -f TEXT --ids --log-disable`, with each text and with one letter; its rate
+ * is from the difference of the two, so that opening does not count. Vocabulary and texts are copied into `--work`,
+ * which the peer sees as `--peer-work`. Rounds alternate. `--synthetic N` adds a made byte-level vocabulary of N tokens
+ * with two merges a token.
  * @module
  */
+import process from "node:process";
+import { GgufWriter } from "../core/gguf/write.ts";
+import { ggufValue, Metadata } from "../core/gguf/metadata.ts";
 import { openGguf } from "../core/gguf/read.ts";
+import { BYTE_TO_CODE_POINT } from "../core/tokenizer/byte_map.ts";
 import { tokenizerFromGguf } from "../core/tokenizer/mod.ts";
+
+const FIRST_LINE = "Hello, w\u00f6rld! \u4f60\u597d 12345\n";
 
 function flags(name: string): string[] {
   return Deno.args.flatMap((arg, i) => arg === `--${name}` && Deno.args[i + 1] !== undefined ? [Deno.args[i + 1]] : []);
 }
 
-const [vocabDir] = flags("vocab");
-const textFiles = flags("text");
-const rounds = Number(flags("rounds")[0] ?? 5);
-const [peer] = flags("peer");
-const [work] = flags("work");
-const peerWork = flags("peer-work")[0] ?? work;
-if (vocabDir === undefined || textFiles.length === 0 || !(rounds >= 1) || (peer !== undefined && work === undefined)) {
-  console.error("bench_tokenizer: wants --vocab DIR and --text FILE; with --peer COMMAND also --work DIR");
-  Deno.exit(2);
-}
-
-const text = textFiles.map((path) => Deno.readTextFileSync(path)).join("\n");
-const megabytes = new TextEncoder().encode(text).length / 1e6;
-
-interface Sample {
-  open_ms: number;
-  ms: number;
-}
-
-function ours(path: string): Sample {
+/** What a fresh process is started for. */
+function printOpenTime(path: string): void {
   const start = performance.now();
   using file = openGguf(path);
-  const tokenizer = tokenizerFromGguf(file.metadata);
-  tokenizer.encode("a");
-  const opened = performance.now();
-  tokenizer.encode(text);
-  return { open_ms: opened - start, ms: performance.now() - opened };
-}
-
-function peerMs(file: string): number {
-  const [program, ...args] = peer.split(" ");
-  const start = performance.now();
-  const { code, stderr } = new Deno.Command(program, {
-    args: [...args, "-m", `${peerWork}/vocab.gguf`, "-f", `${peerWork}/${file}`, "--ids", "--log-disable"],
-    stdout: "piped",
-    stderr: "piped",
-  }).outputSync();
-  if (code !== 0) {
-    console.error(`bench_tokenizer: ${peer} ended with ${code}: ${new TextDecoder().decode(stderr).slice(-500)}`);
-    Deno.exit(1);
-  }
-  return performance.now() - start;
-}
-
-function theirs(): Sample {
-  const open_ms = peerMs("letter.txt");
-  return { open_ms, ms: Math.max(peerMs("text.txt") - open_ms, 0.1) };
+  tokenizerFromGguf(file.metadata).encode(FIRST_LINE);
+  console.log(performance.now() - start);
 }
 
 function median(values: number[]): number {
@@ -73,32 +44,150 @@ function median(values: number[]): number {
   return sorted[sorted.length >> 1];
 }
 
-if (peer !== undefined) {
-  Deno.mkdirSync(work, { recursive: true });
-  Deno.writeTextFileSync(`${work}/text.txt`, text);
-  Deno.writeTextFileSync(`${work}/letter.txt`, "a");
+function openMs(path: string): number {
+  const args = ["run", "-A", "--no-check", import.meta.filename!, "--open", path];
+  const { stdout, success } = new Deno.Command(Deno.execPath(), { args, stderr: "inherit" }).outputSync();
+  if (!success) Deno.exit(1);
+  return Number(new TextDecoder().decode(stdout));
 }
-console.log(`# ${megabytes.toFixed(3)} MB of text, median of ${rounds} rounds; deno ${Deno.version.deno}`);
-console.log(["vocabulary", "n_vocab", "open ms", "MB/s", ...(peer ? ["peer MB/s", "ratio"] : [])].join("\t"));
-for (const { name } of [...Deno.readDirSync(vocabDir)].sort((a, b) => a.name < b.name ? -1 : 1)) {
-  if (!name.endsWith(".gguf")) continue;
-  const path = `${vocabDir}/${name}`;
-  if (peer !== undefined) Deno.copyFileSync(path, `${work}/vocab.gguf`);
-  for (let i = 0; i < 3; i++) ours(path); // warms the compiler up
-  const mine: Sample[] = [];
-  const other: Sample[] = [];
-  for (let round = 0; round < rounds; round++) {
-    mine.push(ours(path));
-    if (peer !== undefined) other.push(theirs());
-  }
+
+interface Text {
+  readonly name: string;
+  readonly text: string;
+  readonly megabytes: number;
+}
+
+/** Processor time in ms of encoding each text. */
+function ours(path: string, texts: readonly Text[]): number[] {
   using file = openGguf(path);
-  const rate = megabytes / median(mine.map(({ ms }) => ms)) * 1000;
-  const peerRate = megabytes / median(other.map(({ ms }) => ms)) * 1000;
-  console.log([
-    name.replace(".gguf", ""),
-    tokenizerFromGguf(file.metadata).n_vocab,
-    median(mine.map(({ open_ms }) => open_ms)).toFixed(0),
-    rate.toFixed(2),
-    ...(peer ? [peerRate.toFixed(2), (rate / peerRate).toFixed(1)] : []),
-  ].join("\t"));
+  return texts.map(({ text }) => {
+    const tokenizer = tokenizerFromGguf(file.metadata);
+    tokenizer.encode(FIRST_LINE);
+    const before = process.cpuUsage();
+    tokenizer.encode(text);
+    const { user, system } = process.cpuUsage(before);
+    return (user + system) / 1000;
+  });
 }
+
+class Peer {
+  constructor(readonly command: string, readonly work: string, readonly seen: string, texts: readonly Text[]) {
+    Deno.mkdirSync(work, { recursive: true });
+    texts.forEach(({ text }, i) => Deno.writeTextFileSync(`${work}/text${i}.txt`, text));
+    Deno.writeTextFileSync(`${work}/letter.txt`, "a");
+  }
+
+  take(vocabulary: string): void {
+    Deno.copyFileSync(vocabulary, `${this.work}/vocab.gguf`);
+  }
+
+  /** Processor time in ms of one run; the shell says what its child took. */
+  private run(file: string): number {
+    const args = ["-m", `${this.seen}/vocab.gguf`, "-f", `${this.seen}/${file}`, "--ids", "--log-disable"];
+    const { code, stdout, stderr } = new Deno.Command("bash", {
+      args: ["-c", `"$@" > /dev/null || exit 1; times`, "bash", ...this.command.split(" "), ...args],
+    }).outputSync();
+    const child = new TextDecoder().decode(stdout).trim().split("\n")[1] ?? "";
+    const times = [...child.matchAll(/(\d+)m([\d.]+)s/g)].map(([, m, s]) => Number(m) * 60_000 + Number(s) * 1000);
+    if (code !== 0 || times.length !== 2) {
+      console.error(`bench_tokenizer: ${this.command} failed: ${new TextDecoder().decode(stderr).slice(-500)}`);
+      Deno.exit(1);
+    }
+    return times[0] + times[1];
+  }
+
+  encode(texts: readonly Text[]): number[] {
+    const letter = this.run("letter.txt");
+    return texts.map((_, i) => Math.max(this.run(`text${i}.txt`) - letter, 0.1));
+  }
+}
+
+/** A byte-level vocabulary of `n` tokens, each made of two earlier ones, and as many merges again that are never met. */
+function writeSynthetic(path: string, n: number): void {
+  let state = 1;
+  const random = (below: number) => {
+    state = (Math.imul(state, 1664525) + 1013904223) | 0;
+    return (state >>> 8) % below;
+  };
+  const tokens = Array.from(BYTE_TO_CODE_POINT, (cp) => String.fromCharCode(cp));
+  const known = new Set(tokens);
+  const merges: string[] = [];
+  while (tokens.length < n) {
+    const left = tokens[random(Math.min(tokens.length, 5000))];
+    const right = tokens[random(tokens.length)];
+    if (left.length + right.length > 16 || known.has(left + right)) continue;
+    known.add(left + right);
+    tokens.push(left + right);
+    merges.push(`${left} ${right}`, `${right} ${left}`);
+  }
+  const metadata = new Metadata(path, [
+    ["general.architecture", ggufValue.str("llama")],
+    ["tokenizer.ggml.model", ggufValue.str("gpt2")],
+    ["tokenizer.ggml.pre", ggufValue.str("qwen2")],
+    ["tokenizer.ggml.tokens", ggufValue.strs(tokens)],
+    ["tokenizer.ggml.token_type", ggufValue.i32s(tokens.map(() => 1))],
+    ["tokenizer.ggml.merges", ggufValue.strs(merges)],
+  ]);
+  using writer = GgufWriter.create({ path, metadata, tensors: [] });
+  writer.finish();
+}
+
+function main(): void {
+  const [vocabDir] = flags("vocab");
+  const textFiles = flags("text");
+  const rounds = Number(flags("rounds")[0] ?? 5);
+  const [command] = flags("peer");
+  const [work] = flags("work");
+  if (vocabDir === undefined || textFiles.length === 0 || !(rounds >= 1) || (command && work === undefined)) {
+    console.error("bench_tokenizer: wants --vocab DIR and --text FILE; with --peer COMMAND also --work DIR");
+    Deno.exitCode = 2;
+    return;
+  }
+  const texts = textFiles.map((path): Text => {
+    const text = Deno.readTextFileSync(path);
+    const megabytes = new TextEncoder().encode(text).length / 1e6;
+    return { name: path.split("/").pop()!.replace(/\.\w+$/, ""), text, megabytes };
+  });
+  const peer = command ? new Peer(command, work, flags("peer-work")[0] ?? work, texts) : undefined;
+  const paths = [...Deno.readDirSync(vocabDir)].map(({ name }) => name).filter((name) => name.endsWith(".gguf")).sort()
+    .map((name) => `${vocabDir}/${name}`);
+  const n_synthetic = Number(flags("synthetic")[0] ?? 0);
+  const made = n_synthetic > 0 ? Deno.makeTempDirSync() : undefined;
+  if (made !== undefined) {
+    paths.push(`${made}/synthetic.gguf`);
+    writeSynthetic(paths[paths.length - 1], n_synthetic);
+  }
+
+  const sizes = texts.map(({ name, megabytes }) => `${name} ${megabytes.toFixed(2)}`).join(", ");
+  console.log(`# MB of text: ${sizes}; median of ${rounds} rounds, processor time; deno ${Deno.version.deno}`);
+  const head = [...(peer ? ["MB/s", "peer MB/s", "ratio"] : ["MB/s"]), ...texts.map(({ name }) => name)];
+  console.log(["vocabulary", "n_vocab", "open ms", ...head].join("\t"));
+  for (const path of paths) {
+    peer?.take(path);
+    for (let i = 0; i < 3; i++) ours(path, texts); // warms the compiler up
+    const opens: number[] = [];
+    const mine: number[][] = [];
+    const theirs: number[][] = [];
+    for (let round = 0; round < rounds; round++) {
+      opens.push(openMs(path));
+      mine.push(ours(path, texts));
+      if (peer) theirs.push(peer.encode(texts));
+    }
+    const ms = (samples: number[][]) => {
+      const each = texts.map((_, i) => median(samples.map((sample) => sample[i])));
+      return [each.reduce((sum, one) => sum + one, 0), ...each];
+    };
+    const megabytes = [texts.reduce((sum, text) => sum + text.megabytes, 0), ...texts.map((text) => text.megabytes)];
+    const [rates, peerRates] = [mine, theirs].map((samples) => ms(samples).map((one, i) => megabytes[i] / one * 1000));
+    const compared = rates.map((rate, i) => (peer ? rate / peerRates[i] : rate).toFixed(peer ? 1 : 2));
+    const cells = peer ? [rates[0].toFixed(2), peerRates[0].toFixed(2), ...compared] : compared;
+    using file = openGguf(path);
+    const { n_vocab } = tokenizerFromGguf(file.metadata);
+    console.log([path.split("/").pop()!.replace(".gguf", ""), n_vocab, median(opens).toFixed(0), ...cells].join("\t"));
+  }
+  if (made !== undefined) Deno.removeSync(made, { recursive: true });
+}
+
+const [toOpen] = flags("open");
+if (toOpen !== undefined) printOpenTime(toOpen);
+else main();
