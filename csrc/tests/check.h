@@ -90,6 +90,7 @@ inline uint32_t bits(float v) {
 }
 
 void kernel_tests();
+void lattice_tests();
 void program_tests();
 
 }  // namespace bl_test
