@@ -311,6 +311,26 @@ export function encodeUtf8(text: string): Uint8Array<ArrayBuffer> {
   return utf8.encode(text);
 }
 
+/** Writes a text as UTF-8 at `out[at]`, where there is room for three bytes a unit; returns where it ends. */
+export function writeText(text: string, out: Uint8Array, at: number): number {
+  const start = at;
+  for (let i = 0; i < text.length; i++) {
+    const unit = text.charCodeAt(i);
+    if (unit < 0x80) out[at++] = unit;
+    else if (unit < 0x800) {
+      out[at++] = 0xc0 | (unit >> 6);
+      out[at++] = 0x80 | (unit & 0x3f);
+    } else if ((unit & 0xf800) === 0xd800) {
+      return start + utf8.encodeInto(text, out.subarray(start)).written; // pairs and halves of them are its business
+    } else {
+      out[at++] = 0xe0 | (unit >> 12);
+      out[at++] = 0x80 | ((unit >> 6) & 0x3f);
+      out[at++] = 0x80 | (unit & 0x3f);
+    }
+  }
+  return at;
+}
+
 /**
  * Why a file that should hold binary data holds none, or undefined: it is empty, or it is the text pointer that Git LFS
  * leaves where a large file was not fetched.

@@ -1,5 +1,14 @@
 import assert from "node:assert/strict";
-import { bufferSource, ByteCursor, decodeLossy, decodeUtf8, emptyOrPointer, encodeUtf8, fileSource } from "./bytes.ts";
+import {
+  bufferSource,
+  ByteCursor,
+  decodeLossy,
+  decodeUtf8,
+  emptyOrPointer,
+  encodeUtf8,
+  fileSource,
+  writeText,
+} from "./bytes.ts";
 
 Deno.test("ByteCursor reads across its windows as from one buffer", () => {
   const bytes = new Uint8Array(1_000_003);
@@ -56,6 +65,38 @@ Deno.test("ByteCursor.count() holds counts against what remains, and against a l
   assert.throws(() => at(5n).count("n", 8, 10), { code: "format.truncated", message: /wants 40 bytes/ });
   assert.throws(() => at(11n).count("n", 1, 10), { code: "format.limit" });
   assert.throws(() => at(2n ** 64n - 1n).count("n", 8, 2 ** 60), { code: "format.truncated" });
+});
+
+Deno.test("ByteCursor.skipStrings() ends strings where reading them one by one does, and says which one is broken", () => {
+  const lengths = Array.from({ length: 3000 }, (_, i) => i === 1000 ? 300_000 : (i * 7919) % 500); // one above a window
+  const bytes = new Uint8Array(lengths.reduce((sum, n) => sum + 8 + n, 5));
+  const view = new DataView(bytes.buffer);
+  const expected: number[] = [];
+  for (let i = 0, at = 0; i < lengths.length; i++) {
+    view.setBigUint64(5 + at, BigInt(lengths[i]), true);
+    expected.push(at += 8 + lengths[i]);
+  }
+  const walk = (data: Uint8Array, limit = 1 << 30) => {
+    const cursor = new ByteCursor(bufferSource("f.bin", data));
+    cursor.skip(5, "x");
+    const ends = new Uint32Array(lengths.length);
+    assert.equal(cursor.skipStrings(ends, (i) => `string ${i}`, limit), cursor.position - 5);
+    return ends;
+  };
+  assert.deepEqual([...walk(bytes)], expected);
+  assert.throws(() => walk(bytes.subarray(0, -1)), { code: "format.truncated", message: /string 2999 of f\.bin/ });
+  assert.throws(() => walk(bytes, 299_999), { code: "format.limit", message: /string 1000 of f\.bin/ });
+  view.setUint32(5 + expected[9] + 4, 1, true); // 4 GiB and more
+  assert.throws(() => walk(bytes), { code: "format.truncated", message: /string 10 of f\.bin/ });
+});
+
+Deno.test("writeText() writes what the encoder writes", () => {
+  for (
+    const text of ["", "abc", "\0\x7f\x80\u07ff\u0800\ud7ff\ue000\uffff", "a\u{1f600}b\u{10ffff}", "x\ud800y", "\udc00"]
+  ) {
+    const out = new Uint8Array(3 + text.length * 3);
+    assert.deepEqual(out.slice(3, writeText(text, out, 3)), encodeUtf8(text), JSON.stringify(text));
+  }
 });
 
 Deno.test("decodeUtf8() is exact and decodeLossy() never fails", () => {

@@ -3,7 +3,7 @@
  * wrong type. Large string arrays (vocabularies, merges) stay packed and are decoded on demand.
  * @module
  */
-import { decodeLossy, encodeUtf8 } from "../bytes.ts";
+import { decodeLossy, writeText } from "../bytes.ts";
 import { ModelError } from "../errors.ts";
 
 /** Value types in the order of their ids in a file; id 9 is the array. */
@@ -61,21 +61,30 @@ export class StringArray implements Iterable<string> {
    */
   constructor(readonly packed: Uint8Array, readonly ends: Uint32Array) {}
 
-  /** Packs texts; elements may be bytes where they are not text. */
+  /** Packs texts; elements may be bytes where they are not text. Hundreds of thousands of them: no object is made for each. */
   static from(items: Iterable<string | Uint8Array>): StringArray {
-    const parts: Uint8Array[] = [];
-    for (const item of items) parts.push(typeof item === "string" ? encodeUtf8(item) : item);
-    const ends = new Uint32Array(parts.length);
-    let total = 0;
-    for (let i = 0; i < parts.length; i++) ends[i] = total += 8 + parts[i].length;
-    if (total > 0xffffffff) throw new Error(`string array of ${total} bytes; a packed one holds less than 4 GiB`);
-    const packed = new Uint8Array(total);
-    const view = new DataView(packed.buffer);
-    for (let i = 0, at = 0; i < parts.length; at = ends[i++]) {
-      view.setUint32(at, parts[i].length, true); // the upper half of the u64 stays zero
-      packed.set(parts[i], at + 8);
+    let packed = new Uint8Array(1 << 12);
+    let at = 0;
+    const ends: number[] = [];
+    for (const item of items) {
+      const most = at + 8 + (typeof item === "string" ? item.length * 3 : item.length);
+      if (most > 0xffffffff) throw new Error(`string array of ${most} bytes; a packed one holds less than 4 GiB`);
+      if (most > packed.length) {
+        const grown = new Uint8Array(Math.max(packed.length * 2, most));
+        grown.set(packed);
+        packed = grown;
+      }
+      const start = at + 8;
+      if (typeof item === "string") at = writeText(item, packed, start);
+      else {
+        packed.set(item, start);
+        at = start + item.length;
+      }
+      const length = at - start; // the upper half of the u64 stays zero
+      for (let i = 0; i < 4; i++) packed[start - 8 + i] = length >>> (8 * i);
+      ends.push(at);
     }
-    return new StringArray(packed, ends);
+    return new StringArray(packed.slice(0, at), Uint32Array.from(ends));
   }
 
   get length(): number {

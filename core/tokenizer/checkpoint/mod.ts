@@ -139,10 +139,17 @@ class Reader {
     else this.entries.push([`tokenizer.ggml.${key}`, value]);
   }
 
-  private addTokens(model: string, pre: string | undefined, list: TokenList, withScores: boolean): void {
+  /** @param tokens The list's texts where they are packed already. */
+  private addTokens(
+    model: string,
+    pre: string | undefined,
+    list: TokenList,
+    withScores: boolean,
+    tokens: GgufValue = ggufValue.strs(list.texts),
+  ): void {
     this.add("model", ggufValue.str(model));
     if (pre !== undefined) this.add("pre", ggufValue.str(pre));
-    this.add("tokens", ggufValue.strs(list.texts));
+    this.add("tokens", tokens);
     if (withScores) this.add("scores", ggufValue.f32s(list.scores));
     this.add("token_type", ggufValue.i32s(list.types));
   }
@@ -177,10 +184,12 @@ class Reader {
       const space = jsonObject(this.files, "tokenizer_config.json")?.add_prefix_space;
       if (typeof space === "boolean") this.add("add_space_prefix", ggufValue.bool(space));
     }
-    const pre = this.givenPre ?? this.findPre(tokenizer, list, model.merges);
+    const tokens = ggufValue.strs(list.texts);
+    const merges = ggufValue.strs(model.merges);
+    const pre = this.givenPre ?? this.findPre(tokenizer, tokens, ggufValue.i32s(list.types), merges);
     if (!preTokenizer(pre)) throw unknownPre(`pre ${JSON.stringify(pre)} is no name that is known`);
-    this.addTokens("gpt2", pre, list, false);
-    this.add("merges", ggufValue.strs(model.merges));
+    this.addTokens("gpt2", pre, list, false, tokens);
+    this.add("merges", merges);
     const special = this.specialKeys();
     if (GLM_CLASS.test(this.architecture)) {
       const roles = { bos: "[gMASK]", eot: "<|user|>", unk: "<|endoftext|>", eom: "<|observation|>" };
@@ -192,14 +201,14 @@ class Reader {
   }
 
   /** By definition, and by hash among the names that cut alike; by hash alone where the definition is not known. */
-  private findPre(tokenizer: JsonObject, list: TokenList, merges: readonly string[]): string {
+  private findPre(tokenizer: JsonObject, tokens: GgufValue, types: GgufValue, merges: GgufValue): string {
     const byDefinition = preTokenizerByDefinition(tokenizer);
     const { before, after } = idsAround(tokenizer);
     const metadata = new Metadata("tokenizer.json", [
       ["tokenizer.ggml.model", ggufValue.str("gpt2")],
-      ["tokenizer.ggml.tokens", ggufValue.strs(list.texts)],
-      ["tokenizer.ggml.token_type", ggufValue.i32s(list.types)],
-      ["tokenizer.ggml.merges", ggufValue.strs(merges)],
+      ["tokenizer.ggml.tokens", tokens],
+      ["tokenizer.ggml.token_type", types],
+      ["tokenizer.ggml.merges", merges],
     ]);
     const tried = new Set<string>();
     for (const name of byDefinition ? [byDefinition] : PRE_TOKENIZER_NAMES) {

@@ -17,12 +17,11 @@ export function specialTexts(config: JsonObject | undefined): string[] {
 export function vocabOf(tokenizer: JsonObject): [string, number][] {
   const vocab = isObject(tokenizer.model) ? tokenizer.model.vocab : undefined;
   if (!isObject(vocab)) throw malformed("tokenizer.json", "model.vocab", vocab, "an object of texts and ids");
-  for (const text in vocab) {
-    if (!Number.isSafeInteger(vocab[text])) {
-      throw malformed("tokenizer.json", `model.vocab[${text}]`, vocab[text], "an id");
-    }
+  const entries = Object.entries(vocab);
+  for (const [text, id] of entries) {
+    if (!Number.isSafeInteger(id)) throw malformed("tokenizer.json", `model.vocab[${text}]`, id, "an id");
   }
-  return Object.entries(vocab) as [string, number][];
+  return entries as [string, number][];
 }
 
 export function bpeModel(tokenizer: JsonObject): { vocab: [string, number][]; merges: string[] } {
