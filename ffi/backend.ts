@@ -322,7 +322,7 @@ class NativeBackend extends Handle implements Backend {
 
   async quantize(job: QuantizeJob): Promise<Uint8Array> {
     const err = new Uint8Array(N_ERR);
-    const dst = new Uint8Array(job.n_rows * rowBytes(job.dstType, job.n_per_row));
+    const dst = job.dst ?? new Uint8Array(job.n_rows * rowBytes(job.dstType, job.n_per_row));
     const status = await this.#library.symbols.bl_quantize(
       this.pointer,
       job.device ?? 0,
@@ -330,7 +330,7 @@ class NativeBackend extends Handle implements Backend {
       bytesOf(job.src),
       BigInt(job.src.byteLength),
       job.dstType.id,
-      dst,
+      bytesOf(dst),
       BigInt(dst.length),
       BigInt(job.n_rows),
       BigInt(job.n_per_row),

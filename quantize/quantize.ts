@@ -60,8 +60,10 @@ const DEFAULT_ROOM = 256 * 2 ** 20;
  * that the process has touched before.
  */
 const CHUNK = Math.min(32, Math.max(4, navigator.hardwareConcurrency)) * 2 ** 20;
-/** Chunks in memory at once: being read, being encoded (source and result), being written. */
-const CHUNKS_HELD = 8;
+/** Chunks of the source in memory at once: being read, being encoded, and, where it is only copied, being written. */
+const N_SRC = 3;
+/** Chunks of the result in memory at once: being encoded, being written. */
+const N_DST = 2;
 
 /** The plan, from the source's headers alone. */
 export function planFor(source: QuantizeSource, options: QuantizeOptions): QuantizePlan {
@@ -129,15 +131,36 @@ function refuseInputs(paths: readonly string[], source: QuantizeSource): void {
 
 /** A piece of a tensor's rows, all of one matrix. */
 interface Piece {
+  readonly tensor: PlannedTensor;
+  /** The tensor's place in its part of the output. */
+  readonly index: number;
   readonly row: number;
   readonly rows: number;
   readonly weights: Float32Array | undefined;
+  /** The tensor is whole with this. */
+  readonly last: boolean;
+}
+
+/** Buffers used in turn: memory that the process has touched before costs no page faults. */
+class Ring {
+  readonly #buffers: Uint8Array[] = [];
+  #turn = 0;
+
+  constructor(readonly n: number) {}
+
+  take(bytes: number): Uint8Array {
+    const i = this.#turn++ % this.n;
+    if (!(this.#buffers[i]?.length >= bytes)) this.#buffers[i] = new Uint8Array(bytes);
+    return this.#buffers[i].subarray(0, bytes);
+  }
 }
 
 class Run {
   readonly #total: number;
   #done = 0;
   readonly #chunk: number;
+  readonly #src = new Ring(N_SRC);
+  readonly #dst = new Ring(N_DST);
 
   constructor(
     readonly source: QuantizeSource,
@@ -147,7 +170,7 @@ class Run {
     readonly options: QuantizeOptions,
   ) {
     this.#total = plan.tensors.reduce((n, t) => n + t.sourceBytes, 0);
-    this.#chunk = Math.max(1, Math.min(CHUNK, Math.floor((options.room ?? DEFAULT_ROOM) / CHUNKS_HELD)));
+    this.#chunk = Math.max(1, Math.min(CHUNK, Math.floor((options.room ?? DEFAULT_ROOM) / (N_SRC + N_DST))));
   }
 
   async all(): Promise<QuantizeResult> {
@@ -172,10 +195,11 @@ class Run {
         for (const t of part.tensors.slice(0, resume)) this.#done += t.sourceBytes;
         const flusher = new Flusher(partialPath(part.path));
         try {
-          for (let i = resume; i < part.tensors.length; i++) {
-            await this.#tensor(writer, i, part.tensors[i], flusher);
-            journal.record(no, i + 1);
-          }
+          await this.#stream(part.tensors, resume, (piece, bytes) => {
+            writer.writeTensor(piece.index, bytes);
+            flusher.wrote(bytes.length);
+            if (piece.last) journal.record(no, piece.index + 1);
+          });
         } catch (error) {
           if (this.options.signal?.aborted) {
             journal.write(no, writer.suspend());
@@ -226,87 +250,114 @@ class Run {
     );
   }
 
-  /** Rows in pieces: as large as the room allows, none across two experts with weights of their own. */
-  *#pieces(t: PlannedTensor): Generator<Piece> {
-    const n = t.ne[0];
-    const perMatrix = t.ne[1] ?? 1;
-    const rows = rowCount(t.source);
-    const rowSize = Math.max(rowBytes(t.source.type, n), rowBytes(t.type, n));
-    const step = Math.max(1, Math.floor(this.#chunk / rowSize));
+  /** The rows of a tensor in pieces: as large as the room allows, none across two experts with weights of their own. */
+  *#pieces(tensor: PlannedTensor, index: number): Generator<Piece> {
+    const { ne, importance, source, type } = tensor;
+    const n = ne[0];
+    const perMatrix = ne[1] ?? 1;
+    const rows = rowCount(source);
+    const step = Math.max(1, Math.floor(this.#chunk / Math.max(rowBytes(source.type, n), rowBytes(type, n))));
     for (let row = 0; row < rows;) {
       const matrix = Math.floor(row / perMatrix);
-      const end = t.importance && t.importance.length > n ? Math.min(rows, (matrix + 1) * perMatrix) : rows;
+      const end = importance && importance.length > n ? Math.min(rows, (matrix + 1) * perMatrix) : rows;
       const count = Math.min(step, end - row);
-      const weights = t.importance?.length === n ? t.importance : t.importance?.subarray(matrix * n, (matrix + 1) * n);
-      yield { row, rows: count, weights };
+      const weights = importance?.length === n ? importance : importance?.subarray(matrix * n, (matrix + 1) * n);
+      yield { tensor, index, row, rows: count, weights, last: row + count === rows };
       row += count;
     }
   }
 
-  async #tensor(writer: GgufWriter, index: number, t: PlannedTensor, flusher: Flusher): Promise<void> {
-    // One chunk is encoded by the native threads while this thread writes the one before and reads the one after.
-    let pending: Promise<Uint8Array> | undefined;
-    let pendingBytes = 0;
-    const flush = async (whole: boolean, next?: () => Promise<Uint8Array>) => {
-      const bytes = pending ? await pending : undefined;
-      const size = pendingBytes;
-      pending = next?.();
-      pending?.catch(() => {}); // reported where it is awaited
-      if (!bytes) return;
-      writer.writeTensor(index, bytes);
-      flusher.wrote(bytes.length);
-      this.#done += size;
-      this.options.onProgress?.({
-        tensor: t,
-        index: this.plan.tensors.indexOf(t),
-        n_tensors: this.plan.tensors.length,
-        whole,
-        done: this.#done,
-        total: this.#total,
-      });
+  /**
+   * Tensors from `from` on, piece by piece and in order, to `write`. The native threads encode a piece while the next one is
+   * being read and this thread writes the one before.
+   */
+  async #stream(
+    tensors: readonly PlannedTensor[],
+    from: number,
+    write: (piece: Piece, bytes: Uint8Array) => void,
+  ): Promise<void> {
+    const pieces = tensors.values().drop(from).flatMap((t, i) => this.#pieces(t, from + i));
+    const read = async () => {
+      const { value: piece } = pieces.next();
+      return piece && { piece, bytes: await this.#read(piece) };
     };
-    for (const piece of this.#pieces(t)) {
-      this.options.signal?.throwIfAborted();
-      const src = await this.source.read(t.source, piece.row, piece.rows);
-      await flush(false, () => this.#encode(t, piece, src));
-      pendingBytes = src.length;
+    const finish = ({ piece, bytes }: { piece: Piece; bytes: Uint8Array }) => {
+      write(piece, bytes);
+      this.#report(piece);
+    };
+    let reading = read();
+    let encoding: Promise<Uint8Array> | undefined;
+    let encoded: { piece: Piece; bytes: Uint8Array } | undefined;
+    try {
+      for (let src = await reading; src; src = await reading) {
+        this.options.signal?.throwIfAborted();
+        encoding = this.#encode(src.piece, src.bytes);
+        reading = read();
+        reading.catch(() => {}); // thrown where it is awaited
+        if (encoded) finish(encoded);
+        encoded = { piece: src.piece, bytes: await encoding };
+      }
+      if (encoded) finish(encoded);
+    } finally {
+      await Promise.allSettled([reading, encoding]); // they use memory and files of the caller's
     }
-    await flush(true);
   }
 
-  async #encode(t: PlannedTensor, piece: Piece, src: Uint8Array): Promise<Uint8Array> {
-    const { type, ne } = t.source;
-    const bad = await this.backend.checkData(type, src);
-    if (bad) throw await this.#nonFinite(t, piece, src, bad.first);
-    if (!t.convert) return src;
+  async #read({ tensor: { source }, row, rows }: Piece): Promise<Uint8Array> {
+    const bytes = rows * rowBytes(source.type, source.ne[0]);
+    return await this.source.read(source, row, rows, this.#src.take(bytes));
+  }
+
+  #report({ tensor, rows, last }: Piece): void {
+    this.#done += rows * rowBytes(tensor.source.type, tensor.ne[0]);
+    this.options.onProgress?.({
+      tensor,
+      index: this.plan.tensors.indexOf(tensor),
+      n_tensors: this.plan.tensors.length,
+      whole: last,
+      done: this.#done,
+      total: this.#total,
+    });
+  }
+
+  /** Rows in the tensor's new type, all finite. */
+  async #encode(piece: Piece, src: Uint8Array): Promise<Uint8Array> {
+    const { tensor, rows, weights } = piece;
+    const { type, ne } = tensor.source;
+    if (!tensor.convert) {
+      await this.#refuseNonFinite(piece, src);
+      return src;
+    }
     try {
       return await this.backend.quantize({
         srcType: type,
         src,
-        dstType: t.type,
-        n_rows: piece.rows,
+        dstType: tensor.type,
+        dst: this.#dst.take(rows * rowBytes(tensor.type, ne[0])),
+        n_rows: rows,
         n_per_row: ne[0],
-        ...(piece.weights ? { weights: piece.weights } : {}),
+        weights,
         ...(this.options.device === undefined ? {} : { device: this.options.device }),
       });
     } catch (error) {
       if (!(error instanceof NativeError) || error.code !== "native.data") throw error;
-      throw this.#overflow(t, piece, error);
+      await this.#refuseNonFinite(piece, src);
+      throw this.#overflow(piece, error);
     }
   }
 
-  async #nonFinite(t: PlannedTensor, piece: Piece, src: Uint8Array, first: number): Promise<QuantizeError> {
-    const { type, ne, name } = t.source;
-    const n = ne[0];
-    const row = piece.row + Math.floor(first / n);
-    const column = first % n;
+  async #refuseNonFinite(piece: Piece, src: Uint8Array): Promise<void> {
+    const { type, ne, name } = piece.tensor.source;
+    const bad = await this.backend.checkData(type, src);
+    if (!bad) return;
+    const row = piece.row + Math.floor(bad.first / ne[0]);
+    const column = bad.first % ne[0];
     const value = type.block === 1
-      ? String((await this.backend.dequantize(type, elementOf(type, src, first), 1))[0])
+      ? String((await this.backend.dequantize(type, elementOf(type, src, bad.first), 1))[0])
       : "of a block whose scale is not finite";
-    const where = `row ${row}, column ${column} is ${value}`;
-    return new QuantizeError(
+    throw new QuantizeError(
       "quantize.non_finite",
-      `Cannot quantize tensor "${name}" of ${this.source.name}: ${where}`,
+      `Cannot quantize tensor "${name}" of ${this.source.name}: row ${row}, column ${column} is ${value}`,
       {
         at: { file: this.source.name, tensor: name, row, column, value },
         hint: "the model is damaged: fetch it again, or take another release of it",
@@ -314,13 +365,12 @@ class Run {
     );
   }
 
-  #overflow(t: PlannedTensor, piece: Piece, cause: NativeError): QuantizeError {
-    const place = `rows ${piece.row} to ${piece.row + piece.rows - 1}`;
+  #overflow({ tensor: { name, type }, row, rows }: Piece, cause: NativeError): QuantizeError {
     return new QuantizeError(
       "quantize.encode",
-      `Cannot quantize tensor "${t.name}" to ${t.type.name}, ${place}: ${cause.message}`,
+      `Cannot quantize tensor "${name}" to ${type.name}, rows ${row} to ${row + rows - 1}: ${cause.message}`,
       {
-        at: { tensor: t.name, type: t.type.name, row: piece.row, rows: piece.rows },
+        at: { tensor: name, type: type.name, row, rows },
         hint: "its values are too large for the 16-bit scales of the type: keep it with --tensor-type NAME=bf16 or f32",
         cause,
       },

@@ -19,8 +19,11 @@ export interface QuantizeSource extends Disposable {
   readonly tensors: readonly SourceTensor[];
   /** What is odd and does no harm, in sentences. */
   readonly warnings: readonly string[];
-  /** Rows of a tensor in its type. */
-  read(tensor: SourceTensor, row: number, rows: number): Uint8Array | Promise<Uint8Array>;
+  /**
+   * Rows of a tensor in its type. One call at a time.
+   * @param buffer Of the size of these rows; may be used for them, so that they need no new memory.
+   */
+  read(tensor: SourceTensor, row: number, rows: number, buffer: Uint8Array): Uint8Array | Promise<Uint8Array>;
 }
 
 /** Rows of a tensor, all further dimensions counted. */
@@ -31,6 +34,8 @@ export function rowCount(tensor: { readonly ne: readonly number[] }): number {
 /** Opens a GGUF file or the first of a split set. */
 export function ggufQuantizeSource(path: string): QuantizeSource {
   const file: GgufFile = openGguf(path);
+  const shards: Deno.FsFile[] = [];
+  const shard = (no: number) => shards[no] ??= Deno.openSync(file.paths[no], { read: true });
   return {
     name: path,
     paths: file.paths,
@@ -38,10 +43,26 @@ export function ggufQuantizeSource(path: string): QuantizeSource {
     alignment: file.alignment,
     tensors: file.tensors,
     warnings: [],
-    read(tensor, row, rows) {
-      const bytes = rowBytes(tensor.type, tensor.ne[0]);
-      return file.readTensor(tensor as GgufTensor, row * bytes, rows * bytes);
+    async read(tensor, row, _rows, buffer) {
+      const t = tensor as GgufTensor;
+      const start = row * rowBytes(t.type, t.ne[0]);
+      if (await fill(buffer, shard(t.shard), t.offset + start)) return buffer;
+      return file.readTensor(t, start, buffer.length); // says what is wrong
     },
-    [Symbol.dispose]: () => file.close(),
+    [Symbol.dispose]: () => {
+      for (const s of Object.values(shards)) s.close();
+      file.close();
+    },
   };
+}
+
+/** Reads all of `out` while this thread does other things; false when the file ends before. */
+async function fill(out: Uint8Array, file: Deno.FsFile, offset: number): Promise<boolean> {
+  await file.seek(offset, Deno.SeekMode.Start);
+  for (let done = 0; done < out.length;) {
+    const n = await file.read(out.subarray(done));
+    if (n === null) return false;
+    done += n;
+  }
+  return true;
 }

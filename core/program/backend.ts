@@ -85,6 +85,8 @@ export interface QuantizeJob {
   readonly n_per_row: number;
   /** Importance, `[n_per_row]`. */
   readonly weights?: Float32Array | undefined;
+  /** Where the rows go, of exactly their size; a new array where left out. */
+  readonly dst?: Uint8Array | undefined;
   readonly device?: number;
 }
 
@@ -95,7 +97,10 @@ export interface Backend extends Disposable {
   /** `weights` in the order of `program.weights`. */
   createProgram(program: Program, weights: readonly TensorHandle[], caches: readonly CacheHandle[]): ProgramHandle;
 
-  /** Encodes rows; bit-exact on every backend. @throws {NativeError} `native.data` when the result has an invalid scale */
+  /**
+   * Encodes rows; bit-exact on every backend. Gives `dst` back.
+   * @throws {NativeError} `native.data` when the source has a NaN, an infinity or an invalid scale, or the result has one
+   */
   quantize(job: QuantizeJob): Promise<Uint8Array>;
   /** Decodes `n` elements to f32. */
   dequantize(type: GgmlType, src: Uint8Array, n: number): Promise<Float32Array>;

@@ -54,21 +54,25 @@ void host_quantize(ThreadPool &pool, uint32_t src_type, const uint8_t *src, uint
   std::vector<std::vector<float>> rows(pool.size());
   if (!direct)
     for (auto &r : rows) r.resize(std::min(grain, n_rows) * n_per_row);
-  std::atomic<uint64_t> no_code{UINT64_MAX}, bad{UINT64_MAX}, unknown{0};
+  std::atomic<uint64_t> bad_source{UINT64_MAX}, no_code{UINT64_MAX}, bad{UINT64_MAX}, unknown{0};
   pool.run(n_rows, grain, [&](uint64_t begin, uint64_t end, uint32_t thread) {
     const uint8_t *s = src + begin * src_row;
     const float *x = direct ? reinterpret_cast<const float *>(s) : rows[thread].data();
     const uint64_t n = (end - begin) * n_per_row;
+    uint64_t first = 0;
+    if (check_rows(src_type, s, n, &first) != 0) return keep_min(bad_source, begin * n_per_row + first);
     if (!direct && !dequantize_row(src_type, s, rows[thread].data(), n)) {
       unknown.store(1);
       return;
     }
     uint8_t *d = dst + begin * dst_row;
     if (!quantize_rows(dst_type, x, end - begin, n_per_row, weights, d)) return keep_min(no_code, begin);
-    uint64_t first = 0;
     if (check_rows(dst_type, d, n, &first) != 0) keep_min(bad, begin * n_per_row + first);
   });
   if (unknown.load() != 0) fail(BL_ERR_UNSUPPORTED, "Cannot read type %s", from.name);
+  if (bad_source.load() != UINT64_MAX)
+    fail(BL_ERR_DATA, "Cannot write %s: the source is not finite at row %llu, column %llu", to.name,
+         (unsigned long long)(bad_source.load() / n_per_row), (unsigned long long)(bad_source.load() % n_per_row));
   if (no_code.load() != UINT64_MAX)
     fail(BL_ERR_DATA, "Cannot write %s: a block in rows %llu to %llu has no encoding", to.name, (unsigned long long)no_code.load(),
          (unsigned long long)(std::min(no_code.load() + grain, n_rows) - 1));
