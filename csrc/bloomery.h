@@ -192,12 +192,19 @@ BL_API void bl_program_free(bl_program *program);
 // --- tensor arithmetic outside programs ---------------------------------------------------------------------------------------------
 
 // Encodes n_rows rows of n_per_row values of ggml type src_type (f32, f16, bf16 or quantized) as dst_type, by the bit-exact encoders
-// of csrc/common/quantize*.  weights: importance [n_per_row] f32 or NULL. Results do not depend on threads, device or CPU features.
-//   errors BL_ERR_ARGUMENT (type, block size, sizes), BL_ERR_UNSUPPORTED (type needs weights), BL_ERR_DATA (the source has a
-//   NaN, an infinity or an invalid scale, or the result has an invalid scale)
+// of csrc/common/quantize*; rows that are of dst_type already are copied.  weights: importance [n_per_row] f32 or NULL. Results do not
+// depend on threads, device or CPU features.
+//   errors BL_ERR_ARGUMENT (type, block size, sizes), BL_ERR_UNSUPPORTED (type needs weights), BL_ERR_DATA (the source has a NaN, an
+//   infinity or an invalid scale, or the result has an invalid scale)
 BL_API int32_t bl_quantize(bl_runtime *rt, uint32_t device, uint32_t src_type, const uint8_t *src, uint64_t n_src, uint32_t dst_type,
                            uint8_t *dst, uint64_t n_dst, uint64_t n_rows, uint64_t n_per_row, const float *weights, uint8_t *err,
                            uint64_t n_err);
+
+// The same with rows that lie in a file, n_src bytes from offset; each thread reads those that it encodes.
+//   errors as bl_quantize; BL_ERR_IO (the bytes lie past the file's end, or cannot be read)
+BL_API int32_t bl_quantize_file(bl_runtime *rt, uint32_t device, uint32_t src_type, bl_file *file, uint64_t offset, uint64_t n_src,
+                                uint32_t dst_type, uint8_t *dst, uint64_t n_dst, uint64_t n_rows, uint64_t n_per_row,
+                                const float *weights, uint8_t *err, uint64_t n_err);
 
 // Decodes n elements of any type to f32.
 BL_API int32_t bl_dequantize(bl_runtime *rt, uint32_t device, uint32_t type, const uint8_t *src, uint64_t n_src, float *dst, uint64_t n,

@@ -323,12 +323,8 @@ class NativeBackend extends Handle implements Backend {
   async quantize(job: QuantizeJob): Promise<Uint8Array> {
     const err = new Uint8Array(N_ERR);
     const dst = job.dst ?? new Uint8Array(job.n_rows * rowBytes(job.dstType, job.n_per_row));
-    const status = await this.#library.symbols.bl_quantize(
-      this.pointer,
-      job.device ?? 0,
-      job.srcType.id,
-      bytesOf(job.src),
-      BigInt(job.src.byteLength),
+    const { symbols } = this.#library;
+    const rest = [
       job.dstType.id,
       bytesOf(dst),
       BigInt(dst.length),
@@ -337,7 +333,19 @@ class NativeBackend extends Handle implements Backend {
       job.weights === undefined ? null : bytesOf(job.weights),
       err,
       BigInt(N_ERR),
-    );
+    ] as const;
+    const { src, device = 0 } = job;
+    const status = "path" in src
+      ? await symbols.bl_quantize_file(
+        this.pointer,
+        device,
+        job.srcType.id,
+        this.#file(src.path).pointer,
+        BigInt(src.offset),
+        BigInt(src.bytes),
+        ...rest,
+      )
+      : await symbols.bl_quantize(this.pointer, device, job.srcType.id, bytesOf(src), BigInt(src.length), ...rest);
     check(status, err);
     return dst;
   }

@@ -171,6 +171,25 @@ export const SYMBOLS = {
     result: "i32",
     nonblocking: true,
   },
+  bl_quantize_file: {
+    parameters: [
+      "pointer", // bl_runtime *rt
+      "u32", //     device
+      "u32", //     src_type
+      "pointer", // bl_file *file
+      "u64", //     offset
+      "u64", //     n_src
+      "u32", //     dst_type
+      "buffer", //  uint8_t *dst
+      "u64", //     n_dst
+      "u64", //     n_rows
+      "u64", //     n_per_row
+      "buffer", //  const float *weights  [n_per_row] or NULL
+      ...ERR,
+    ],
+    result: "i32",
+    nonblocking: true,
+  },
   bl_dequantize: {
     parameters: [
       "pointer", // bl_runtime *rt

@@ -60,10 +60,10 @@ const DEFAULT_ROOM = 256 * 2 ** 20;
  * that the process has touched before.
  */
 const CHUNK = Math.min(32, Math.max(4, navigator.hardwareConcurrency)) * 2 ** 20;
-/** Chunks of the source in memory at once: being read, being encoded, and, where it is only copied, being written. */
-const N_SRC = 3;
-/** Chunks of the result in memory at once: being encoded, being written. */
-const N_DST = 2;
+/** Chunks being encoded, one after the other without a pause between, while the one before them is written. */
+const AHEAD = 2;
+/** Chunks in memory at once: results, and as many of a source that cannot be read from where it lies. */
+const CHUNKS_HELD = 2 * (AHEAD + 1);
 
 /** The plan, from the source's headers alone. */
 export function planFor(source: QuantizeSource, options: QuantizeOptions): QuantizePlan {
@@ -159,8 +159,9 @@ class Run {
   readonly #total: number;
   #done = 0;
   readonly #chunk: number;
-  readonly #src = new Ring(N_SRC);
-  readonly #dst = new Ring(N_DST);
+  readonly #buffers = new Ring(AHEAD + 1);
+  /** Settles when the last piece that was asked for has been read. */
+  #reads: Promise<unknown> = Promise.resolve();
 
   constructor(
     readonly source: QuantizeSource,
@@ -170,7 +171,7 @@ class Run {
     readonly options: QuantizeOptions,
   ) {
     this.#total = plan.tensors.reduce((n, t) => n + t.sourceBytes, 0);
-    this.#chunk = Math.max(1, Math.min(CHUNK, Math.floor((options.room ?? DEFAULT_ROOM) / (N_SRC + N_DST))));
+    this.#chunk = Math.max(1, Math.min(CHUNK, Math.floor((options.room ?? DEFAULT_ROOM) / CHUNKS_HELD)));
   }
 
   async all(): Promise<QuantizeResult> {
@@ -268,44 +269,32 @@ class Run {
   }
 
   /**
-   * Tensors from `from` on, piece by piece and in order, to `write`. The native threads encode a piece while the next one is
-   * being read and this thread writes the one before.
+   * Tensors from `from` on, piece by piece and in order, to `write`. The native threads encode the next pieces while this
+   * thread writes one.
    */
   async #stream(
     tensors: readonly PlannedTensor[],
     from: number,
     write: (piece: Piece, bytes: Uint8Array) => void,
   ): Promise<void> {
-    const pieces = tensors.values().drop(from).flatMap((t, i) => this.#pieces(t, from + i));
-    const read = async () => {
-      const { value: piece } = pieces.next();
-      return piece && { piece, bytes: await this.#read(piece) };
-    };
-    const finish = ({ piece, bytes }: { piece: Piece; bytes: Uint8Array }) => {
-      write(piece, bytes);
+    const ahead: { piece: Piece; bytes: Promise<Uint8Array> }[] = [];
+    const finish = async () => {
+      const { piece, bytes } = ahead[0];
+      write(piece, await bytes);
+      ahead.shift();
       this.#report(piece);
     };
-    let reading = read();
-    let encoding: Promise<Uint8Array> | undefined;
-    let encoded: { piece: Piece; bytes: Uint8Array } | undefined;
     try {
-      for (let src = await reading; src; src = await reading) {
+      for (const piece of tensors.values().drop(from).flatMap((t, i) => this.#pieces(t, from + i))) {
         this.options.signal?.throwIfAborted();
-        encoding = this.#encode(src.piece, src.bytes);
-        reading = read();
-        reading.catch(() => {}); // thrown where it is awaited
-        if (encoded) finish(encoded);
-        encoded = { piece: src.piece, bytes: await encoding };
+        const bytes = this.#encode(piece);
+        bytes.catch(() => {}); // thrown where it is awaited
+        if (ahead.push({ piece, bytes }) > AHEAD) await finish();
       }
-      if (encoded) finish(encoded);
+      while (ahead.length > 0) await finish();
     } finally {
-      await Promise.allSettled([reading, encoding]); // they use memory and files of the caller's
+      await Promise.allSettled(ahead.map((a) => a.bytes)); // they use memory and files of the caller's
     }
-  }
-
-  async #read({ tensor: { source }, row, rows }: Piece): Promise<Uint8Array> {
-    const bytes = rows * rowBytes(source.type, source.ne[0]);
-    return await this.source.read(source, row, rows, this.#src.take(bytes));
   }
 
   #report({ tensor, rows, last }: Piece): void {
@@ -320,34 +309,38 @@ class Run {
     });
   }
 
-  /** Rows in the tensor's new type, all finite. */
-  async #encode(piece: Piece, src: Uint8Array): Promise<Uint8Array> {
-    const { tensor, rows, weights } = piece;
-    const { type, ne } = tensor.source;
-    if (!tensor.convert) {
-      await this.#refuseNonFinite(piece, src);
-      return src;
-    }
+  /** A piece in its new type, all finite. */
+  async #encode(piece: Piece): Promise<Uint8Array> {
+    const { tensor: { type, source: from }, row, rows, weights } = piece;
+    const dst = this.#buffers.take(rows * rowBytes(type, from.ne[0]));
     try {
       return await this.backend.quantize({
-        srcType: type,
-        src,
-        dstType: tensor.type,
-        dst: this.#dst.take(rows * rowBytes(tensor.type, ne[0])),
+        srcType: from.type,
+        src: this.source.locate?.(from, row, rows) ?? await this.#read(piece),
+        dstType: type,
+        dst,
         n_rows: rows,
-        n_per_row: ne[0],
+        n_per_row: from.ne[0],
         weights,
         ...(this.options.device === undefined ? {} : { device: this.options.device }),
       });
     } catch (error) {
       if (!(error instanceof NativeError) || error.code !== "native.data") throw error;
-      await this.#refuseNonFinite(piece, src);
+      await this.#refuseNonFinite(piece);
       throw this.#overflow(piece, error);
     }
   }
 
-  async #refuseNonFinite(piece: Piece, src: Uint8Array): Promise<void> {
+  /** A piece as the source has it; one after the other. */
+  async #read({ tensor: { source }, row, rows }: Piece): Promise<Uint8Array> {
+    const bytes = this.#reads.then(() => this.source.read(source, row, rows));
+    this.#reads = bytes.catch(() => {});
+    return await bytes;
+  }
+
+  async #refuseNonFinite(piece: Piece): Promise<void> {
     const { type, ne, name } = piece.tensor.source;
+    const src = await this.#read(piece);
     const bad = await this.backend.checkData(type, src);
     if (!bad) return;
     const row = piece.row + Math.floor(bad.first / ne[0]);

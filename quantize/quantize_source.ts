@@ -6,6 +6,7 @@ import { elementCount } from "../core/gguf/layout.ts";
 import type { Metadata } from "../core/gguf/metadata.ts";
 import { type GgufFile, type GgufTensor, openGguf } from "../core/gguf/read.ts";
 import { rowBytes } from "../core/gguf/types.ts";
+import type { FileRange } from "../core/program/backend.ts";
 import type { SourceTensor } from "./plan.ts";
 
 /** A model to quantize. Close it, or hold it with `using`. */
@@ -19,11 +20,10 @@ export interface QuantizeSource extends Disposable {
   readonly tensors: readonly SourceTensor[];
   /** What is odd and does no harm, in sentences. */
   readonly warnings: readonly string[];
-  /**
-   * Rows of a tensor in its type. One call at a time.
-   * @param buffer Of the size of these rows; may be used for them, so that they need no new memory.
-   */
-  read(tensor: SourceTensor, row: number, rows: number, buffer: Uint8Array): Uint8Array | Promise<Uint8Array>;
+  /** Where rows of a tensor lie, for whoever can read them from there; left out where they are made as they are read. */
+  locate?(tensor: SourceTensor, row: number, rows: number): FileRange;
+  /** Rows of a tensor in its type. */
+  read(tensor: SourceTensor, row: number, rows: number): Uint8Array | Promise<Uint8Array>;
 }
 
 /** Rows of a tensor, all further dimensions counted. */
@@ -34,8 +34,6 @@ export function rowCount(tensor: { readonly ne: readonly number[] }): number {
 /** Opens a GGUF file or the first of a split set. */
 export function ggufQuantizeSource(path: string): QuantizeSource {
   const file: GgufFile = openGguf(path);
-  const shards: Deno.FsFile[] = [];
-  const shard = (no: number) => shards[no] ??= Deno.openSync(file.paths[no], { read: true });
   return {
     name: path,
     paths: file.paths,
@@ -43,26 +41,15 @@ export function ggufQuantizeSource(path: string): QuantizeSource {
     alignment: file.alignment,
     tensors: file.tensors,
     warnings: [],
-    async read(tensor, row, _rows, buffer) {
-      const t = tensor as GgufTensor;
-      const start = row * rowBytes(t.type, t.ne[0]);
-      if (await fill(buffer, shard(t.shard), t.offset + start)) return buffer;
-      return file.readTensor(t, start, buffer.length); // says what is wrong
+    locate(tensor, row, rows) {
+      const { shard, offset, type, ne } = tensor as GgufTensor;
+      const bytes = rowBytes(type, ne[0]);
+      return { path: file.paths[shard], offset: offset + row * bytes, bytes: rows * bytes };
     },
-    [Symbol.dispose]: () => {
-      for (const s of Object.values(shards)) s.close();
-      file.close();
+    read(tensor, row, rows) {
+      const bytes = rowBytes(tensor.type, tensor.ne[0]);
+      return file.readTensor(tensor as GgufTensor, row * bytes, rows * bytes);
     },
+    [Symbol.dispose]: () => file.close(),
   };
-}
-
-/** Reads all of `out` while this thread does other things; false when the file ends before. */
-async function fill(out: Uint8Array, file: Deno.FsFile, offset: number): Promise<boolean> {
-  await file.seek(offset, Deno.SeekMode.Start);
-  for (let done = 0; done < out.length;) {
-    const n = await file.read(out.subarray(done));
-    if (n === null) return false;
-    done += n;
-  }
-  return true;
 }

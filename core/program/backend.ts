@@ -16,10 +16,15 @@ export interface DeviceInfo {
   readonly features: readonly string[];
 }
 
+/** Bytes of a file. */
+export interface FileRange {
+  readonly path: string;
+  readonly offset: number;
+  readonly bytes: number;
+}
+
 /** Where a tensor's bytes are: a range of a file, or memory. */
-export type TensorSource =
-  | { readonly path: string; readonly offset: number; readonly bytes: number }
-  | { readonly data: Uint8Array };
+export type TensorSource = FileRange | { readonly data: Uint8Array };
 
 export interface TensorSpec {
   readonly device: number;
@@ -79,7 +84,8 @@ export interface ProgramHandle extends Disposable {
 
 export interface QuantizeJob {
   readonly srcType: GgmlType;
-  readonly src: Uint8Array;
+  readonly src: Uint8Array | FileRange;
+  /** Rows that have this type already are copied. */
   readonly dstType: GgmlType;
   readonly n_rows: number;
   readonly n_per_row: number;
@@ -99,7 +105,8 @@ export interface Backend extends Disposable {
 
   /**
    * Encodes rows; bit-exact on every backend. Gives `dst` back.
-   * @throws {NativeError} `native.data` when the source has a NaN, an infinity or an invalid scale, or the result has one
+   * @throws {NativeError} `native.data` when the source has a NaN, an infinity or an invalid scale, or the result has one;
+   * `native.io` when the source cannot be read
    */
   quantize(job: QuantizeJob): Promise<Uint8Array>;
   /** Decodes `n` elements to f32. */

@@ -137,6 +137,43 @@ void load(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, ui
   *out = handle.release();
 }
 
+void check_range(const File &f, uint64_t offset, uint64_t n_bytes, const char *what) {
+  if (offset > f.size() || n_bytes > f.size() - offset)
+    fail(BL_ERR_IO, "Cannot %s from %.300s: bytes %llu to %llu lie past its end at %llu", what, f.path().c_str(), (ull)offset,
+         (ull)(offset + n_bytes), (ull)f.size());
+}
+
+void quantize(bl_runtime *rt, uint32_t device, uint32_t src_type, const RowSource &src, uint64_t n_src, uint32_t dst_type, uint8_t *dst,
+              uint64_t n_dst, uint64_t n_rows, uint64_t n_per_row, const float *weights) {
+  Device &d = device_at(rt, device);
+  const TypeInfo &from = type_at(src_type), &to = type_at(dst_type);
+  need(n_per_row > 0 || n_rows == 0, "n_per_row is 0");
+  const uint64_t want_src = multiply(n_rows, type_bytes(from, n_per_row), "a size");
+  const uint64_t want_dst = multiply(n_rows, type_bytes(to, n_per_row), "a size");
+  multiply(n_rows, multiply(n_per_row, 4, "a size"), "a size");
+  if (n_src != want_src || n_dst != want_dst)
+    fail(BL_ERR_ARGUMENT, "Cannot quantize: the buffers have %llu and %llu bytes, expected %llu and %llu", (ull)n_src, (ull)n_dst,
+         (ull)want_src, (ull)want_dst);
+  if (n_rows == 0) return;
+  need(dst != nullptr, "a pointer is NULL");
+  if (device == 0 || src_type == dst_type) return host_quantize(rt->pool, src_type, src, dst_type, dst, n_rows, n_per_row, weights);
+  // For a card the rows come to the host's memory as they are, and are looked at there.
+  std::vector<uint8_t> rows;
+  const uint8_t *data = src.data;
+  if (src.file != nullptr) {
+    rows.resize(n_src);
+    host_quantize(rt->pool, src_type, src, src_type, rows.data(), n_rows, n_per_row, nullptr);
+    data = rows.data();
+  } else {
+    uint64_t first = 0;
+    if (host_check_data(rt->pool, src_type, data, n_rows * n_per_row, &first) != 0)
+      fail(BL_ERR_DATA, "Cannot write %s: the source is not finite at row %llu, column %llu", to.name, (ull)(first / n_per_row),
+           (ull)(first % n_per_row));
+  }
+  if (!d.quantize(src_type, data, dst_type, dst, n_rows, n_per_row, weights))
+    fail(BL_ERR_UNSUPPORTED, "Cannot quantize on device %u: it has no encoders, use device 0", device);
+}
+
 void check_pages(const bl_cache *cache, const int32_t *pages, uint32_t n) {
   need(cache != nullptr && (pages != nullptr || n == 0), "a pointer is NULL");
   const uint32_t n_pages = cache->cache->shape.n_pages;
@@ -212,9 +249,7 @@ int32_t bl_tensor_load(bl_runtime *rt, uint32_t device, uint32_t type, const uin
   return guarded(err, n_err, [&] {
     need(file != nullptr, "the file is NULL");
     const File &f = *file->file;
-    if (offset > f.size() || n_bytes > f.size() - offset)
-      fail(BL_ERR_IO, "Cannot load tensor from %.300s: bytes %llu to %llu lie past its end at %llu", f.path().c_str(), (ull)offset,
-           (ull)(offset + n_bytes), (ull)f.size());
+    check_range(f, offset, n_bytes, "load tensor");
     load(rt, device, type, ne, uses, f.data() + offset, n_bytes, file->file, offset, out);
   });
 }
@@ -336,21 +371,17 @@ void bl_program_free(bl_program *program) { delete program; }
 int32_t bl_quantize(bl_runtime *rt, uint32_t device, uint32_t src_type, const uint8_t *src, uint64_t n_src, uint32_t dst_type, uint8_t *dst,
                     uint64_t n_dst, uint64_t n_rows, uint64_t n_per_row, const float *weights, uint8_t *err, uint64_t n_err) {
   return guarded(err, n_err, [&] {
-    Device &d = device_at(rt, device);
-    const TypeInfo &from = type_at(src_type), &to = type_at(dst_type);
-    need(n_per_row > 0 || n_rows == 0, "n_per_row is 0");
-    const uint64_t want_src = multiply(n_rows, type_bytes(from, n_per_row), "a size");
-    const uint64_t want_dst = multiply(n_rows, type_bytes(to, n_per_row), "a size");
-    multiply(n_rows, multiply(n_per_row, 4, "a size"), "a size");
-    if (n_src != want_src || n_dst != want_dst)
-      fail(BL_ERR_ARGUMENT, "Cannot quantize: the buffers have %llu and %llu bytes, expected %llu and %llu", (ull)n_src, (ull)n_dst,
-           (ull)want_src, (ull)want_dst);
-    if (n_rows == 0) return;
-    need(src != nullptr && dst != nullptr, "a pointer is NULL");
-    if (!d.quantize(src_type, src, dst_type, dst, n_rows, n_per_row, weights)) {
-      if (device != 0) fail(BL_ERR_UNSUPPORTED, "Cannot quantize on device %u: it has no encoders, use device 0", device);
-      host_quantize(rt->pool, src_type, src, dst_type, dst, n_rows, n_per_row, weights);
-    }
+    need(src != nullptr || n_src == 0, "a pointer is NULL");
+    quantize(rt, device, src_type, {src, nullptr, 0}, n_src, dst_type, dst, n_dst, n_rows, n_per_row, weights);
+  });
+}
+
+int32_t bl_quantize_file(bl_runtime *rt, uint32_t device, uint32_t src_type, bl_file *file, uint64_t offset, uint64_t n_src, uint32_t dst_type,
+                         uint8_t *dst, uint64_t n_dst, uint64_t n_rows, uint64_t n_per_row, const float *weights, uint8_t *err, uint64_t n_err) {
+  return guarded(err, n_err, [&] {
+    need(file != nullptr, "the file is NULL");
+    check_range(*file->file, offset, n_src, "quantize");
+    quantize(rt, device, src_type, {nullptr, file->file.get(), offset}, n_src, dst_type, dst, n_dst, n_rows, n_per_row, weights);
   });
 }
 

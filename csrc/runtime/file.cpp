@@ -34,4 +34,23 @@ File::~File() {
   if (fd_ >= 0) close(fd_);
 }
 
+int File::read(uint64_t offset, uint8_t *out, uint64_t n) const {
+  while (n > 0) {
+    const ssize_t got = pread(fd_, out, n, off_t(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno;
+    if (got == 0) return ENODATA;
+    offset += uint64_t(got), out += got, n -= uint64_t(got);
+  }
+  return 0;
+}
+
+void File::expect(uint64_t offset, uint64_t n) const {
+#if defined(POSIX_FADV_WILLNEED)
+  posix_fadvise(fd_, off_t(offset), off_t(n), POSIX_FADV_WILLNEED);
+#else
+  (void)offset, (void)n;
+#endif
+}
+
 }  // namespace bl

@@ -20,6 +20,11 @@ class File {
   int fd() const { return fd_; }  // for backends that read past the page cache
   const std::string &path() const { return path_; }
 
+  // Copies n bytes from offset on. 0, or an errno: ENODATA where the file ends before. Throws nothing: threads of a pool call it.
+  int read(uint64_t offset, uint8_t *out, uint64_t n) const;
+  // Tells the system that these bytes will be wanted.
+  void expect(uint64_t offset, uint64_t n) const;
+
  private:
   File() = default;
   std::string path_;
