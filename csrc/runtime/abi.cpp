@@ -10,6 +10,7 @@
 #include "../bloomery.h"
 #include "device.h"
 #include "host_math.h"
+#include "host_quantize.h"
 
 using namespace bl;
 

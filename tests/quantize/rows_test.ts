@@ -149,3 +149,44 @@ Deno.test("quantizeRows() names what it cannot do", async () => {
     (e) => e instanceof NativeError && e.code === "native.data",
   );
 });
+
+Deno.test("Backend.quantize() reads rows from a file as from memory, and says where it cannot", async () => {
+  using backend = openNativeBackend("cpu", { threads: 2 });
+  const [n_rows, n_per_row, offset] = [300, 512, 36];
+  const x = Float32Array.from({ length: n_rows * n_per_row }, (_, i) => Math.sin(i) * (1 + i % 7));
+  const bytes = new Uint8Array(x.buffer);
+  const path = Deno.makeTempFileSync();
+  try {
+    Deno.writeFileSync(path, Uint8Array.from([...new Uint8Array(offset), ...bytes]));
+    const job = { srcType: ggmlType("f32"), n_rows, n_per_row };
+    const range = { path, offset, bytes: bytes.length };
+    const code = (code: string) => (e: unknown) => e instanceof NativeError && e.code === code;
+    for (const name of ["f32", "f16", "q4_0", "q6_K"]) {
+      const dstType = ggmlType(name);
+      const expected = await backend.quantize({ ...job, src: bytes, dstType });
+      const dst = new Uint8Array(expected.length);
+      assert.equal(await backend.quantize({ ...job, src: range, dstType, dst }), dst);
+      assert.deepEqual(dst, expected, name);
+      if (name !== "q6_K") continue;
+      const same = { srcType: dstType, dstType, n_rows, n_per_row }; // not decoded and encoded again
+      assert.deepEqual(await backend.quantize({ ...same, src: expected }), expected);
+    }
+    const dstType = ggmlType("q4_0");
+    const past = { ...range, offset: offset + 4 };
+    await assert.rejects(backend.quantize({ ...job, src: past, dstType }), code("native.io"));
+    Deno.truncateSync(path, offset + bytes.length - 1); // after it was opened
+    await assert.rejects(backend.quantize({ ...job, src: range, dstType }), code("native.io"));
+  } finally {
+    Deno.removeSync(path);
+  }
+  for (const value of [NaN, -Infinity]) {
+    x[100_000] = value;
+    for (const name of ["f32", "bf16", "q4_0"]) {
+      const job = { srcType: ggmlType("f32"), src: bytes, dstType: ggmlType(name), n_rows, n_per_row };
+      await assert.rejects(
+        backend.quantize(job),
+        (e) => e instanceof NativeError && e.code === "native.data" && /row 195, column 160/.test(e.message),
+      );
+    }
+  }
+});
