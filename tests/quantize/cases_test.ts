@@ -16,7 +16,13 @@ import { quantize, type QuantizeOptions, type QuantizeResult } from "../../quant
 import { ggufQuantizeSource } from "../../quantize/quantize_source.ts";
 import { summaryLines } from "../../quantize/quantize_summary.ts";
 import { repoDir } from "../shared.ts";
-import { fillWeights, type SyntheticModel, syntheticTensors, writeSynthetic } from "./synthetic.ts";
+import {
+  fillWeights,
+  type SyntheticModel,
+  syntheticTensors,
+  writeSynthetic,
+  writeSyntheticFolder,
+} from "./synthetic.ts";
 
 function sha256(path: string): string {
   return createHash("sha256").update(Deno.readFileSync(path)).digest("hex");
@@ -215,6 +221,43 @@ Deno.test("a killed process resumes to the same bytes (C9)", async () => {
   assert(!bench.files().some((name) => name.includes("partial")));
 });
 
+Deno.test("a killed prepare resumes to the same bytes, and a set has no names before it is whole (C9)", async () => {
+  const folder = Deno.makeTempDirSync() + "/";
+  try {
+    const model = { n_embd: 1024, n_ff: 3072, n_layer: 3, n_vocab: 8192 };
+    writeSyntheticFolder(folder + "model", model, 2);
+    const command = (out: string, ...more: string[]) =>
+      new Deno.Command(Deno.execPath(), {
+        args: ["run", "-A", "--no-check", `${repoDir}cli/main.ts`, "prepare", "model", "-o", out, "--outtype", "f32"]
+          .concat("--split-max-tensors", "20", "--room", "1M", ...more),
+        cwd: folder,
+        stdout: "null",
+        stderr: "piped",
+      });
+    const whole = await command("once.gguf").output();
+    assert.equal(whole.code, 0, new TextDecoder().decode(whole.stderr));
+    const names = () => [...Deno.readDirSync(folder)].map((e) => e.name).filter((n) => n.startsWith("out"));
+    const child = command("out.gguf").spawn();
+    let ended = false;
+    const status = child.status.then(() => ended = true);
+    while (!ended && !names().includes("out-00001-of-00003.gguf.partial.json")) {
+      await new Promise((r) => setTimeout(r, 5));
+    }
+    assert(!ended, "the run was over before it could be killed");
+    child.kill("SIGKILL");
+    await status;
+    await child.stderr.cancel();
+    assert(names().every((n) => n.includes(".partial")), names().join());
+    assert.equal((await command("out.gguf", "--resume").output()).code, 0);
+    for (const i of [1, 2, 3]) {
+      assert.equal(sha256(`${folder}out-0000${i}-of-00003.gguf`), sha256(`${folder}once-0000${i}-of-00003.gguf`));
+    }
+    assert.equal(names().length, 3);
+  } finally {
+    Deno.removeSync(folder, { recursive: true });
+  }
+});
+
 Deno.test("quantizing what is quantized needs permission (C10)", async () => {
   using bench = new Bench();
   await bench.run("Q4_0", {}, { to: "q4.gguf" });
@@ -224,6 +267,10 @@ Deno.test("quantizing what is quantized needs permission (C10)", async () => {
   await bench.run("Q4_K_M", { allowRequantize: true }, { from: "q4.gguf" });
   assert.equal(bench.types()["blk.0.attn_q.weight"], "q4_K");
   await bench.run("Q4_0", {}, { from: "q4.gguf" }); // nothing changes type: no permission needed
+  await bench.run("IQ4_NL", {}, { to: "iq4.gguf" }); // the same of an i-quant
+  const other = await refused(bench.run("Q4_K_M", {}, { from: "iq4.gguf" }), "quantize.plan");
+  assert.match(other.message, /is quantized already \(iq4_nl\)/);
+  await bench.run("Q4_K_M", { allowRequantize: true }, { from: "iq4.gguf" });
 });
 
 Deno.test("the output is never an input", async () => {

@@ -3,6 +3,7 @@
  * @module
  */
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { repoDir } from "../shared.ts";
 import { measurePeak } from "./peak.ts";
 import { writeSynthetic, writeSyntheticFolder } from "./synthetic.ts";
@@ -39,6 +40,11 @@ Deno.test({
           `${name}: peak of ${peak.bytes} bytes, expected ${ROOM + BEYOND} at most`,
         );
       }
+      // The bytes are those of runs without a cap.
+      const digest = (path: string) => createHash("sha256").update(Deno.readFileSync(dir + path)).digest("hex");
+      const free = await measurePeak([...main, "quantize", dir + "in.gguf", dir + "e.gguf", "Q4_0", "2"]);
+      assert.equal(free.code, 0, free.stderr);
+      assert.equal(digest("a.gguf"), digest("e.gguf"));
     } finally {
       Deno.removeSync(dir, { recursive: true });
     }

@@ -3,90 +3,30 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { createHash } from "node:crypto";
-import { gunzipSync } from "node:zlib";
 import fc from "fast-check";
 import { NativeError, UsageError } from "../../core/errors.ts";
-import { GGML_TYPES, ggmlType } from "../../core/gguf/types.ts";
+import { ggmlType } from "../../core/gguf/types.ts";
 import type { Backend } from "../../core/program/backend.ts";
 import { openNativeBackend } from "../../ffi/backend.ts";
 import { dequantizeRows, quantizeRows } from "../../quantize/rows.ts";
-import { repoDir, sharedDir } from "../shared.ts";
-
-const COLUMNS = 512;
-
-interface Case {
-  type: string;
-  input: string;
-  imatrix: string | undefined;
-  sha256: string;
-  deq_sha256: string;
-  valid: boolean;
-}
-
-function sha256(data: Uint8Array | Float32Array): string {
-  return createHash("sha256").update(new Uint8Array(data.buffer, data.byteOffset, data.byteLength)).digest("hex");
-}
-
-async function checkCases(backend: Backend, cases: Case[], floats: (name: string) => Float32Array): Promise<string[]> {
-  const wrong: string[] = [];
-  for (const c of cases) {
-    const name = `${c.type} of ${c.input} with ${c.imatrix ?? "no importance"}`;
-    const weights = c.imatrix === undefined ? {} : { weights: floats(c.imatrix) };
-    try {
-      const data = await quantizeRows(backend, c.type, floats(c.input), COLUMNS, weights);
-      if (!c.valid) wrong.push(`${name} has an invalid scale and was not refused`);
-      if (sha256(data) !== c.sha256) wrong.push(`${name} is encoded differently`);
-      else if (sha256(await dequantizeRows(backend, c.type, data, COLUMNS)) !== c.deq_sha256) {
-        wrong.push(`${name} is decoded differently`);
-      }
-    } catch (error) {
-      const refused = error instanceof NativeError && error.code === "native.data";
-      if (c.valid || !refused) wrong.push(`${name}: ${error}`);
-    }
-  }
-  return wrong;
-}
+import { sharedDir } from "../shared.ts";
+import { keptRowCases, sharedRowCases, WRITTEN, wrongRows } from "./row_cases.ts";
 
 Deno.test("quantizeRows() and dequantizeRows() give the reference's bits, for the rows the repository keeps", async () => {
-  const folder = `${repoDir}tests/goldens/quantize/`;
-  const cases = Deno.readTextFileSync(folder + "rows.txt").split("\n")
-    .filter((line) => line !== "" && !line.startsWith("#"))
-    .map((line): Case => {
-      const [type, input, imatrix, sha256, deq_sha256, valid] = line.split(" ");
-      return {
-        type,
-        input,
-        imatrix: imatrix === "-" ? undefined : imatrix,
-        sha256,
-        deq_sha256,
-        valid: valid === "valid",
-      };
-    });
-  assert(cases.length > 200);
+  const kept = keptRowCases();
+  assert(kept.cases.length > 200);
   using backend = openNativeBackend("cpu", { threads: 2 });
-  const floats = (name: string) =>
-    new Float32Array(new Uint8Array(gunzipSync(Deno.readFileSync(`${folder}rows/${name}.f32.gz`))).buffer);
-  assert.deepEqual(await checkCases(backend, cases, floats), []);
+  assert.deepEqual(await wrongRows(backend, kept), []);
 });
 
 Deno.test({
   name: "quantizeRows() and dequantizeRows() give the reference's bits, all of them",
   ignore: !sharedDir,
   fn: async () => {
-    const folder = `${sharedDir}formats/goldens/`;
-    const { cases } = JSON.parse(Deno.readTextFileSync(folder + "manifest.json")) as {
-      cases: (Omit<Case, "imatrix"> & { imatrix: string | null })[];
-    };
     using backend = openNativeBackend("cpu", { threads: 2 });
-    const floats = (path: string) => new Float32Array(Deno.readFileSync(folder + path).buffer);
-    const all = cases.map((c) => ({ ...c, imatrix: c.imatrix ?? undefined }));
-    assert.deepEqual(await checkCases(backend, all, floats), []);
+    assert.deepEqual(await wrongRows(backend, sharedRowCases()), []);
   },
 });
-
-/** Types that can be written. */
-const WRITTEN = GGML_TYPES.filter((t) => !/^(q8_1|q8_K|i8|i16|i32|i64|f64)$/.test(t.name));
 
 Deno.test("quantizeRows() does not depend on threads or on the other rows", async () => {
   using one = openNativeBackend("cpu", { threads: 1 });
