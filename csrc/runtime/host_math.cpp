@@ -1,4 +1,4 @@
-// host_math.cpp: quantize, dequantize, check and compare, in chunks of rows over the threads.
+// host_math.cpp: dequantize, check and compare, in chunks of rows over the threads.
 #include "host_math.h"
 
 #include <algorithm>
@@ -42,40 +42,6 @@ double kl_row(const float *p, const float *q, uint64_t n, uint8_t *same_top) {
 }
 
 }  // namespace
-
-void host_quantize(ThreadPool &pool, uint32_t src_type, const uint8_t *src, uint32_t dst_type, uint8_t *dst, uint64_t n_rows,
-                   uint64_t n_per_row, const float *weights) {
-  const TypeInfo &from = *type_info(src_type), &to = *type_info(dst_type);
-  if (!quantize_row_supported(dst_type, weights != nullptr))
-    fail(BL_ERR_UNSUPPORTED, quantize_row_supported(dst_type, true) ? "Cannot write %s without importance weights" : "Cannot write type %s", to.name);
-  const uint64_t src_row = n_per_row / from.block * from.bytes, dst_row = n_per_row / to.block * to.bytes;
-  const uint64_t grain = std::max<uint64_t>(1, CHUNK / n_per_row);
-  const bool direct = src_type == TYPE_F32 && reinterpret_cast<uintptr_t>(src) % alignof(float) == 0;
-  std::vector<std::vector<float>> rows(pool.size());
-  if (!direct)
-    for (auto &r : rows) r.resize(std::min(grain, n_rows) * n_per_row);
-  std::atomic<uint64_t> no_code{UINT64_MAX}, bad{UINT64_MAX}, unknown{0};
-  pool.run(n_rows, grain, [&](uint64_t begin, uint64_t end, uint32_t thread) {
-    const uint8_t *s = src + begin * src_row;
-    const float *x = direct ? reinterpret_cast<const float *>(s) : rows[thread].data();
-    const uint64_t n = (end - begin) * n_per_row;
-    if (!direct && !dequantize_row(src_type, s, rows[thread].data(), n)) {
-      unknown.store(1);
-      return;
-    }
-    uint8_t *d = dst + begin * dst_row;
-    if (!quantize_rows(dst_type, x, end - begin, n_per_row, weights, d)) return keep_min(no_code, begin);
-    uint64_t first = 0;
-    if (check_rows(dst_type, d, n, &first) != 0) keep_min(bad, begin * n_per_row + first);
-  });
-  if (unknown.load() != 0) fail(BL_ERR_UNSUPPORTED, "Cannot read type %s", from.name);
-  if (no_code.load() != UINT64_MAX)
-    fail(BL_ERR_DATA, "Cannot write %s: a block in rows %llu to %llu has no encoding", to.name, (unsigned long long)no_code.load(),
-         (unsigned long long)(std::min(no_code.load() + grain, n_rows) - 1));
-  if (bad.load() != UINT64_MAX)
-    fail(BL_ERR_DATA, "Cannot write %s: the scale at row %llu, column %llu is not finite", to.name, (unsigned long long)(bad.load() / n_per_row),
-         (unsigned long long)(bad.load() % n_per_row));
-}
 
 void host_dequantize(ThreadPool &pool, uint32_t type, const uint8_t *src, float *dst, uint64_t n) {
   const TypeInfo &t = *type_info(type);

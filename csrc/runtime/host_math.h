@@ -7,11 +7,6 @@
 
 namespace bl {
 
-// Re-encodes rows; sizes and types are checked by the caller.
-//   fails with BL_ERR_UNSUPPORTED (dst_type cannot be written, or not without weights), BL_ERR_DATA
-void host_quantize(ThreadPool &pool, uint32_t src_type, const uint8_t *src, uint32_t dst_type, uint8_t *dst, uint64_t n_rows,
-                   uint64_t n_per_row, const float *weights);
-
 // Decodes n elements (whole blocks).   fails with BL_ERR_UNSUPPORTED
 void host_dequantize(ThreadPool &pool, uint32_t type, const uint8_t *src, float *dst, uint64_t n);
 
