@@ -115,6 +115,11 @@ function compiled(key: string, compile: () => Grammar): Grammar {
 
 const vocabs = new WeakMap<Tokenizer, VocabTrie>();
 
+/** Arranges a vocabulary for grammars, which takes some tenths of a second: when a server starts, not when it answers. */
+export function prepareVocabulary(tokenizer: Tokenizer): void {
+  vocabOf(tokenizer);
+}
+
 function vocabOf(tokenizer: Tokenizer): VocabTrie {
   let vocab = vocabs.get(tokenizer);
   if (vocab === undefined) {

@@ -4,6 +4,7 @@
  */
 import { Hono } from "hono";
 import { App, type AppSettings, type Handler } from "./app.ts";
+import { prepareVocabulary } from "./constraint.ts";
 import { anthropicErrorBody, ApiError, errorResponse, toApiError, unavailable } from "./errors.ts";
 import { GenerationCancelled } from "./generation.ts";
 import { metrics } from "./metrics.ts";
@@ -75,6 +76,7 @@ const OPEN_PATHS = ["/health", "/v1/health"];
  */
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
   const { model } = options;
+  prepareVocabulary(model.tokenizer);
   const scheduler = new Scheduler(model.engine, {
     n_slots: options.n_slots ?? 4,
     ...(options.maxQueue === undefined ? {} : { maxQueue: options.maxQueue }),

@@ -1,12 +1,13 @@
 /**
  * Rules to an automaton over bytes: a finite one per rule, whose edges read a byte or call a rule.
  *
- * The nondeterministic states are made at once; deterministic nodes (sets of states) are made when first met, so a
- * grammar costs what is used of it. Call edges stay nondeterministic: the runtime keeps a set of stacks.
+ * Deterministic nodes (sets of states) are made when first met, and so are the states of counted repetitions: a grammar
+ * costs what is used of it. Call edges stay nondeterministic: the runtime keeps a set of stacks.
  * @module
  */
 import { TextError } from "../../errors.ts";
-import { type Expr, LIMITS, type Ranges, refuse, type Rules } from "./expr.ts";
+import { complement, type Expr, LIMITS, type Ranges, refuse, type Rules } from "./expr.ts";
+import { isPlainByte } from "./vocab_trie.ts";
 
 /** A deterministic node: what may follow at one place of a rule. */
 export interface Node {
@@ -20,10 +21,53 @@ export interface Node {
 }
 
 const UNKNOWN = -2;
-/** Repetitions of one character longer than two of these are made of blocks, see `#times`. */
-const BLOCK = 128;
+/** Longer repetitions are counted, see `Counted`. */
+const COPIES = 4;
+/** Repetitions longer than two of these are made of blocks, see `#times`: nodes of one block serve all. */
+const BLOCK = 4096;
 /** Rules without calls and loops up to this size are copied into their callers, which keeps stacks shallow. */
 const INLINE = 64;
+
+/** A repetition: its item's states once, and the copies of them that each count needs, made when first met. */
+interface Counted {
+  readonly start: number;
+  readonly end: number;
+  readonly exit: number;
+  readonly min: number;
+  readonly max: number;
+  readonly id: number;
+  readonly copies: Map<number, number>;
+}
+
+/** What a state is a copy of. */
+interface Copy {
+  readonly of: Counted;
+  readonly count: number;
+  readonly state: number;
+  /** Its edges are made. */
+  made: boolean;
+}
+
+/** A node within one repetition: its count, and the states that are the same at other counts. */
+export interface CountedNode {
+  readonly count: number;
+  readonly min: number;
+  readonly max: number;
+  /** The same text for the nodes that differ in the count alone. */
+  readonly key: string;
+  /** The node at another count: one that has, like this one, reached the least count or not, and is below the most. */
+  at(count: number): number;
+}
+
+/** The edges of a state, a stretch of its list, that read every plain character; all lead to `to`. */
+interface PlainEdges {
+  readonly from: number;
+  readonly until: number;
+  readonly to: number;
+}
+
+/** What stands for itself in a JSON string. */
+const PLAIN: Ranges = complement([[0, 0x1f], [0x22, 0x22], [0x5c, 0x5c], [0x7f, 0x7f]]);
 
 export class Automaton {
   // Edges of the nondeterministic states.
@@ -31,6 +75,12 @@ export class Automaton {
   readonly #empty: number[][] = []; // [to]*
   readonly #calls: number[][] = []; // [rule, to]*
   readonly #ends = new Set<number>();
+  readonly #plain = new Map<number, PlainEdges>();
+  readonly #copies = new Map<number, Copy>();
+  #n_counted = 0;
+  /** Nodes that differ in the count alone, by their key and the count. */
+  readonly #alike = new Map<string, Map<number, number>>();
+  readonly #countedNodes = new Map<number, CountedNode | null>();
   readonly #ruleIndex = new Map<string, number>();
   readonly #ruleStart: number[] = [];
   readonly #rules: ReadonlyMap<string, Expr>;
@@ -39,8 +89,10 @@ export class Automaton {
   readonly #sets: Int32Array[] = [];
   readonly #nodes: Node[] = [];
   readonly #next: (Int32Array | undefined)[] = [];
+  readonly #plainNext: number[] = [];
   readonly #index = new Map<string, number>();
   #work = 0;
+  #built = false;
   readonly #startNode = new Map<number, number>();
 
   /** Node where a text begins. */
@@ -56,6 +108,7 @@ export class Automaton {
       this.#ends.add(end);
     }
     this.#checkLeftRecursion();
+    this.#built = true;
     this.root = this.#start(first);
   }
 
@@ -91,6 +144,61 @@ export class Automaton {
     return to;
   }
 
+  /** The one node that all plain characters lead to, -1 where they do not. What rules called here read does not count. */
+  plainNext(id: number): number {
+    return this.#plainNext[id] ??= this.#plainTarget(this.#sets[id]);
+  }
+
+  /** What a node is within a counted repetition; undefined where it is in none, or in several, or at several counts. */
+  counted(id: number): CountedNode | undefined {
+    let found = this.#countedNodes.get(id);
+    if (found === undefined) this.#countedNodes.set(id, found = this.#findCounted(this.#sets[id]) ?? null);
+    return found ?? undefined;
+  }
+
+  #findCounted(set: Int32Array): CountedNode | undefined {
+    let first: Copy | undefined;
+    const outside: number[] = [], inside: number[] = [];
+    for (const state of set) {
+      const copy = this.#copies.get(state);
+      if (copy === undefined) {
+        outside.push(state);
+        continue;
+      }
+      first ??= copy;
+      if (copy.of !== first.of || copy.count !== first.count) return undefined;
+      inside.push(copy.state);
+    }
+    if (first === undefined) return undefined;
+    const { of, count } = first;
+    inside.sort((a, b) => a - b);
+    const key = `${of.id} ${inside} ${outside}`;
+    let nodes = this.#alike.get(key);
+    if (nodes === undefined) this.#alike.set(key, nodes = new Map());
+    const at = (n: number): number => {
+      let node = nodes.get(n);
+      if (node === undefined) {
+        nodes.set(n, node = this.#node([...outside, ...inside.map((state) => this.#copy(of, n, state))]));
+      }
+      return node;
+    };
+    return { count, min: of.min, max: of.max, key, at };
+  }
+
+  #plainTarget(set: Int32Array): number {
+    const targets: number[] = [];
+    for (const state of set) {
+      const plain = this.#plain.get(state), edges = this.#bytes[state];
+      if (plain !== undefined) targets.push(plain.to);
+      for (let e = 0; e < edges.length; e += 3) {
+        if (plain !== undefined && e >= plain.from && e < plain.until) continue;
+        if (edges[e + 1] >= 0x80) return -1;
+        for (let b = edges[e]; b <= edges[e + 1]; b++) if (isPlainByte(b)) return -1;
+      }
+    }
+    return targets.length === 0 ? -1 : this.#node(targets);
+  }
+
   readonly #pending: [index: number, expr: Expr][] = [];
 
   #ruleNumber(name: string): number {
@@ -109,7 +217,8 @@ export class Automaton {
   }
 
   #state(): number {
-    if (this.#bytes.length >= LIMITS.states) refuse("the number of states", `over ${LIMITS.states}`, LIMITS.states);
+    const limit = this.#built ? LIMITS.copies : LIMITS.states;
+    if (this.#bytes.length >= limit) refuse("the number of states", `over ${limit}`, limit);
     this.#bytes.push([]);
     this.#empty.push([]);
     return this.#calls.push([]) - 1;
@@ -128,6 +237,7 @@ export class Automaton {
       }
       case "class": {
         const to = this.#state();
+        const edges = this.#bytes[from].length;
         for (const sequence of utf8Sequences(e.ranges)) {
           let at = from;
           sequence.forEach(([lo, hi], i) => {
@@ -135,6 +245,10 @@ export class Automaton {
             this.#bytes[at].push(lo, hi, next);
             at = next;
           });
+        }
+        // Where a state reads two such classes only the first is known; the other's edges make the node look like any.
+        if (!this.#plain.has(from) && covers(e.ranges, PLAIN)) {
+          this.#plain.set(from, { from: edges, until: this.#bytes[from].length, to });
         }
         return to;
       }
@@ -170,13 +284,52 @@ export class Automaton {
   /** Exactly `n` times. */
   #times(item: Expr, n: number, from: number): number {
     if (n > 2 * BLOCK) {
-      // Blocks of 128 as a rule of their own: a length of a million costs thousands of states, and nodes are shared.
+      // Blocks as a rule of their own: a length of a million costs thousands of states, and nodes are shared.
       const block = this.#repetition(item, BLOCK, BLOCK);
       for (let i = 0; i < Math.floor(n / BLOCK); i++) from = this.#callBlock(block, from);
       n %= BLOCK;
     }
+    if (n > COPIES) return this.#counted(item, n, n, from);
     for (let i = 0; i < n; i++) from = this.#build(item, from);
     return from;
+  }
+
+  #counted(item: Expr, min: number, max: number, from: number): number {
+    const start = this.#state(), end = this.#build(item, start), exit = this.#state();
+    const counted: Counted = { start, end, exit, min, max, id: this.#n_counted++, copies: new Map() };
+    this.#empty[from].push(this.#copy(counted, 0, start));
+    if (min === 0) this.#empty[from].push(exit);
+    return exit;
+  }
+
+  /** The copy of an item's state for the count of items before it. */
+  #copy(of: Counted, count: number, state: number): number {
+    const key = count * 2 ** 24 + state;
+    let copy = of.copies.get(key);
+    if (copy === undefined) {
+      of.copies.set(key, copy = this.#state());
+      this.#copies.set(copy, { of, count, state, made: false });
+    }
+    return copy;
+  }
+
+  /** Makes a state's edges, if it is a copy that waits for them. */
+  #expand(id: number): void {
+    const copy = this.#copies.get(id);
+    if (copy === undefined || copy.made) return;
+    copy.made = true;
+    const { of, count, state } = copy;
+    this.#expand(state); // may be a copy itself
+    const put = (to: number) => this.#copy(of, count, to);
+    const bytes = this.#bytes[state], calls = this.#calls[state];
+    for (let e = 0; e < bytes.length; e += 3) this.#bytes[id].push(bytes[e], bytes[e + 1], put(bytes[e + 2]));
+    for (let e = 0; e < calls.length; e += 2) this.#calls[id].push(calls[e], put(calls[e + 1]));
+    for (const to of this.#empty[state]) this.#empty[id].push(put(to));
+    const plain = this.#plain.get(state);
+    if (plain !== undefined) this.#plain.set(id, { ...plain, to: put(plain.to) });
+    if (state !== of.end) return;
+    if (count + 1 < of.max) this.#empty[id].push(this.#copy(of, count + 1, of.start));
+    if (count + 1 >= of.min) this.#empty[id].push(of.exit);
   }
 
   /** Up to `n` times. */
@@ -193,6 +346,10 @@ export class Automaton {
       }
       this.#calls[partial].push(this.#repetition(item, 0, BLOCK - 1), to);
       this.#calls[at].push(this.#repetition(item, 0, n % BLOCK), to);
+      return to;
+    }
+    if (n > COPIES) {
+      this.#empty[this.#counted(item, 0, n, from)].push(to);
       return to;
     }
     for (let i = 0; i < n; i++) {
@@ -232,8 +389,25 @@ export class Automaton {
 
   /** The node of a set of states and all that empty edges lead to. */
   #node(states: number[]): number {
+    // Nearly always it is one state that was seen before.
+    if (states.length === 1) {
+      const known = this.#ofState.get(states[0]);
+      if (known !== undefined) return known;
+      const made = this.#nodeOf(states);
+      this.#ofState.set(states[0], made);
+      return made;
+    }
+    return this.#nodeOf(states);
+  }
+
+  readonly #ofState = new Map<number, number>();
+
+  #nodeOf(states: number[]): number {
     const seen = new Set(states);
-    for (const s of seen) for (const t of this.#empty[s]) seen.add(t);
+    for (const s of seen) {
+      this.#expand(s);
+      for (const t of this.#empty[s]) seen.add(t);
+    }
     // States with nothing but empty edges say nothing, so sets that differ in them alone are one node.
     const kept = [...seen].filter((s) => this.#bytes[s].length > 0 || this.#calls[s].length > 0 || this.#ends.has(s));
     const set = Int32Array.from(kept).sort();
@@ -275,6 +449,7 @@ export class Automaton {
       const seen = new Set([this.#ruleStart[index]]);
       let ends = false;
       for (const s of seen) {
+        this.#expand(s);
         if (this.#ends.has(s)) ends = true;
         for (const t of this.#empty[s]) seen.add(t);
         const calls = this.#calls[s];
@@ -372,6 +547,10 @@ function inlined(rules: ReadonlyMap<string, Expr>): ReadonlyMap<string, Expr> {
   };
   return new Map([...rules].map(([name, e]) => [name, put(e)]));
 }
+
+/** Whether sorted ranges have all that others have. */
+const covers = (ranges: Ranges, wanted: Ranges): boolean =>
+  wanted.every(([lo, hi]) => ranges.some(([from, to]) => from <= lo && hi <= to));
 
 type ByteRange = readonly [lo: number, hi: number];
 

@@ -36,6 +36,8 @@ export const LIMITS = {
   items: 10_000,
   /** States of the compiled automaton. */
   states: 400_000,
+  /** States with those that counted repetitions make while a text is followed. */
+  copies: 4_000_000,
   /** States looked at while nodes are made from sets of states: exponential patterns end here. */
   work: 50_000_000,
   /** Stacks that an ambiguous grammar may keep at one place of a text. */

@@ -82,7 +82,9 @@ Deno.test("grammars that would stall are refused by name, at once", () => {
   const choices = Array.from({ length: 100_000 }, (_, i) => `"a${i}"`).join(" | ");
   assert.equal(refusal(() => compileGbnf("root ::= " + choices)), "text.grammar_too_large");
   assert.equal(refusal(() => compileGbnf('root ::= ("a" "b"){1000000}')), "text.grammar_too_large");
-  assert.equal(refusal(() => compileGbnf('root ::= ((("a"{100}){100}){100}){100}')), "text.grammar_too_large");
+  assert.equal(refusal(() => compileGbnf('root ::= ((("a"?){9000}){9000}){9000}')), "text.grammar_too_large");
+  // Counts are cheap: a hundred million letters are a few states.
+  assert.ok(!fits(compileGbnf('root ::= ((("a"{100}){100}){100}){100}'), "a".repeat(30_000)));
   assert.equal(refusal(() => compileGbnf('root ::= root "x" | "y"')), "text.grammar_left_recursion");
   assert.equal(
     refusal(() => compileGbnf('root ::= a\na ::= e b\nb ::= a "y" | "z"\ne ::= "x"?')),
@@ -435,6 +437,39 @@ Deno.test("GrammarMatcher's masks allow exactly the tokens that fit", () => {
   assertMasks(compileGbnf('root ::= [^"\\n]* "!"'), encode("free text é!"));
   assertMasks(compileGbnf('root ::= w (" " w)*\nw ::= [a-z] w | [a-z]'), encode("ab aab"));
   assertMasks(compileGbnf('root ::= "(" root ")" root | ""'), encode("((())())"));
+});
+
+Deno.test("GrammarMatcher's masks are exact where strings are counted, at both bounds and between", () => {
+  const string = (minLength: number, maxLength: number) => compileJsonSchema({ type: "string", minLength, maxLength });
+  assertMasks(string(0, 7), encode('"aab\\néb"'));
+  assertMasks(string(90, 93), encode(`"${"ab\\u00e9".repeat(31)}"`));
+  assertMasks(string(200, 400), encode(`"${"x".repeat(130)}é"`.replace("é", "y".repeat(80))));
+  assertMasks(string(2, 9000), encode('"ab🙂"'));
+  assertMasks(compileGbnf('root ::= [^<]{3,120} "<" [^"]* "!"'), encode("ab é<x!"));
+  assertMasks(compileGbnf('root ::= .{0,40} "," ("ab" | "a"){2,30} "."'), encode("x,y,abaab."));
+  assertMasks(compileGbnf('root ::= line{1,20}\nline ::= [^\\n]{0,90} "\\n"'), encode("ab\n\nhello\n"));
+});
+
+Deno.test("GrammarMatcher's masks agree with trying every token, on random repetitions", () => {
+  const item = fc.constantFrom("[^<]", "[ab]", '("a" | "ab")', '("b" [^"] | "é")', '("a" "b"?)');
+  const count = fc.tuple(fc.nat(9), fc.oneof(fc.nat(9), fc.nat(90)));
+  const part = fc.tuple(item, count).map(([x, [min, more]]) => `${x}{${min},${min + more}}`);
+  fc.assert(
+    fc.property(fc.array(part, { minLength: 1, maxLength: 3 }), fc.string({ unit: fc.constantFrom("a", "b", "é") }), (
+      parts,
+      text,
+    ) => {
+      const m = new GrammarMatcher(compileGbnf(`root ::= (${parts.join(' "," ')}){1,6} "."?`), vocab);
+      for (const b of encode(text)) {
+        const mask = m.allowed();
+        for (let id = 0; id < pieces.length; id++) {
+          assert.equal(Boolean((mask[id >>> 5] >>> (id & 31)) & 1), m.fits(pieces[id]), `token ${id}`);
+        }
+        if (!m.accept(Uint8Array.of(b))) return;
+      }
+    }),
+    { numRuns: 200 },
+  );
 });
 
 Deno.test("GrammarMatcher's masks agree with trying every token, on random patterns", () => {

@@ -3,23 +3,32 @@
  *
  * The mask of a place is found node by node and kept: what follows a node within its rule does not depend on the
  * stack below it, so the vocabulary is walked once a node, and for a new stack only from the few places where a token
- * runs out of the rule. Within a text in quotes nearly all tokens are allowed; they are ready-made masks by length.
+ * runs out of the rule. Within a text in quotes nearly all tokens are allowed; for them there are ready-made masks, and
+ * only the few with quotes, backslashes and the like are walked.
  * @module
  */
 import { TextError } from "../../errors.ts";
 import { Automaton } from "./automaton.ts";
 import type { Rules } from "./expr.ts";
 import { DEAD, OUTSIDE, Stacks } from "./stacks.ts";
-import { MULTIBYTE, type Trie, type VocabTrie } from "./vocab_trie.ts";
+import { isPlainByte, MULTIBYTE, type Trie, type VocabTrie } from "./vocab_trie.ts";
 
 /** A compiled grammar, to be kept: matchers of several answers share what it learns of a vocabulary. */
 export class Grammar {
   readonly automaton: Automaton;
   readonly #views = new WeakMap<VocabTrie, VocabView>();
+  #stacks: Stacks;
 
   /** @throws {TextError} `text.grammar_*` */
   constructor(rules: Rules) {
     this.automaton = new Automaton(rules);
+    this.#stacks = new Stacks(this.automaton);
+  }
+
+  /** The numbering of stacks in use; a fresh one once that has grown large. */
+  get stacks(): Stacks {
+    if (this.#stacks.size > MAX_STACKS) this.#stacks = new Stacks(this.automaton);
+    return this.#stacks;
   }
 
   view(vocab: VocabTrie): VocabView {
@@ -29,125 +38,253 @@ export class Grammar {
   }
 }
 
-/** What follows a node within its rule, whatever lies below. */
+/** Tokens that may follow a node within its rule, whatever lies below. */
 interface Local {
   mask: Uint32Array;
-  /** Places in the tries where the rule is left and a token goes on: [trie, node]. */
-  leaves: [Trie, number][];
-  /** The rule may end at once. */
-  ends: boolean;
+  /** Places in the tries where the rule is left and a token goes on. */
+  leaves: { trie: Trie; nodes: number[] }[];
 }
 
-/** Nodes of one automaton against one vocabulary. */
+/** One grammar against one vocabulary: the masks found so far, the latest of them. */
 class VocabView {
-  readonly #locals = new Map<number, Local>();
-  readonly #stacks: Stacks;
-  readonly #runs = new Map<number, number>();
+  readonly #locals = new Map<string | number, Local>();
+  readonly #masks = new Map<number, Uint32Array>();
+  #masksOf: Stacks | undefined;
+  #stacks: Stacks;
 
   constructor(readonly automaton: Automaton, readonly vocab: VocabTrie) {
     this.#stacks = new Stacks(automaton);
   }
 
-  local(node: number): Local {
-    let local = this.#locals.get(node);
-    if (!local) this.#locals.set(node, local = this.#walk(node));
+  /** The tokens that may follow a set of stacks. To be read, not kept. */
+  mask(stacks: Stacks, config: number): Uint32Array {
+    if (this.#masksOf !== stacks) {
+      this.#masks.clear();
+      this.#masksOf = stacks;
+    }
+    let mask = this.#masks.get(config);
+    if (!mask) {
+      if (this.#masks.size >= MAX_MASKS) this.#masks.clear();
+      this.#masks.set(config, mask = this.#find(stacks, config));
+    }
+    return mask;
+  }
+
+  #find(stacks: Stacks, config: number): Uint32Array {
+    const mask = new Uint32Array(this.vocab.words);
+    const seen = new Set<number>(stacks.config(config).kernel);
+    for (const frame of seen) {
+      if (frame === OUTSIDE) continue;
+      const node = stacks.nodeOf(frame), parent = stacks.parentOf(frame);
+      if (this.#ends(node)) seen.add(parent);
+      const local = this.#local(node);
+      or(mask, local.mask);
+      if (parent === OUTSIDE) continue;
+      const below = stacks.of([parent]);
+      for (const { trie, nodes } of local.leaves) {
+        for (const i of nodes) walk(stacks, trie, i + 1, trie.end[i], below, mask);
+      }
+    }
+    return mask;
+  }
+
+  /** Whether the rule of a node may end there. */
+  #ends(node: number): boolean {
+    const stacks = this.#stacks;
+    return stacks.config(stacks.of([stacks.frame(node, OUTSIDE)])).ends;
+  }
+
+  #local(node: number): Local {
+    const alike = this.#alike(node), key = alike ?? node;
+    let local = this.#locals.get(key);
+    if (!local) {
+      if (this.#locals.size >= MAX_MASKS) this.#locals.clear();
+      if (this.#stacks.size > MAX_STACKS) this.#stacks = new Stacks(this.automaton);
+      this.#locals.set(key, local = this.#findLocal(node, alike !== undefined));
+    }
     return local;
   }
 
-  #walk(node: number): Local {
-    const { vocab } = this;
-    const stacks = this.#stacks;
-    const frame = stacks.frame(node, OUTSIDE);
-    const mask = new Uint32Array(vocab.words);
-    const leaves: [Trie, number][] = [];
-    const start = stacks.of([frame]);
-    const visit = (trie: Trie) => {
-      walk(stacks, trie, 0, trie.length, start, (i, config) => {
-        vocab.mark(trie, i, mask);
-        if (stacks.config(config).ends && trie.end[i] > i + 1) leaves.push([trie, i]);
-      });
-    };
-    for (const c of vocab.plain) {
-      if (this.#plainRun(node, c.most)) { for (let w = 0; w < mask.length; w++) mask[w] |= c.mask[w]; }
-      else visit(c.trie);
-    }
-    visit(vocab.special);
-    return { mask, leaves, ends: stacks.config(start).ends };
+  /** The same for nodes of one repetition that differ in a count whose bounds no token reaches. */
+  #alike(node: number): string | undefined {
+    const c = this.automaton.counted(node), far = this.vocab.reach + 1;
+    if (c === undefined || c.max - c.count <= far) return undefined;
+    if (c.count >= c.min) return `${c.key} above`;
+    return c.min - c.count > far ? `${c.key} below` : undefined;
   }
 
-  /** Whether a node may be followed by any `length` plain characters. */
-  #plainRun(node: number, length: number): boolean {
-    for (let n = 0; n < length; n++) {
-      const next = this.#plainNext(node);
-      if (next < 0) return false;
-      if (next === node) return true;
-      node = next;
+  #findLocal(node: number, alike: boolean): Local {
+    const { vocab } = this, longest = vocab.plainUpTo.length - 1;
+    const local: Local = { mask: new Uint32Array(vocab.words), leaves: [] };
+    const run = this.#plainRun(node, longest);
+    if (run === undefined) {
+      this.#walk(node, vocab.special, local);
+      const exceptions = this.#exceptions(node);
+      const few = exceptions && vocab.containing(exceptions);
+      this.#walk(node, few ? few.trie : vocab.plain, local);
+      if (few) {
+        const all = vocab.allPlain;
+        for (let w = 0; w < all.length; w++) local.mask[w] |= all[w] & ~few.mask[w];
+      }
+      return local;
+    }
+    or(local.mask, vocab.plainUpTo[run.n]);
+    if (!run.simple) this.#walk(node, vocab.special, local);
+    else if (alike || this.automaton.plainNext(node) === node) this.#walk(node, vocab.rests, local);
+    else {
+      let at = node, from = 0; // the node behind `from` characters, and how far such a step goes
+      let step = this.#plainStep(node);
+      for (const { n, trie } of vocab.restsBehind) {
+        if (n > run.n) break;
+        for (; n > from + step!.most; step = this.#plainStep(at)) {
+          at = step!.to(step!.most);
+          from += step!.most;
+        }
+        this.#walk(n === from ? at : step!.to(n - from), trie, local);
+      }
+    }
+    return local;
+  }
+
+  #walk(node: number, trie: Trie, local: Local): void {
+    const stacks = this.#stacks, nodes: number[] = [];
+    walk(stacks, trie, 0, trie.length, stacks.of([stacks.frame(node, OUTSIDE)]), local.mask, nodes);
+    if (nodes.length > 0) local.leaves.push({ trie, nodes });
+  }
+
+  /**
+   * The most plain characters that may follow a node, any of them, and no plain token of more; undefined where it is not
+   * that simple.
+   *
+   * @returns `simple` where the rule neither ends on the way nor calls another.
+   */
+  #plainRun(start: number, longest: number): { n: number; simple: boolean } | undefined {
+    const a = this.automaton;
+    let node = start;
+    for (let n = 0; n < longest;) {
+      const { calls, final } = a.node(node), simple = calls.length === 0 && !final;
+      const next = this.#plainStep(node);
+      // Longer tokens are out only where nothing plain is read here, nor behind the rule.
+      if (next === undefined) {
+        return n > 0 && simple && this.#readsNothingPlain(node) ? { n, simple: true } : undefined;
+      }
+      // Where it may go on elsewhere too, the run must reach the longest token here.
+      if (!simple) return this.#runs(node, longest - n) ? { n: longest, simple: false } : undefined;
+      node = next.to(Math.min(next.most, longest - n));
+      n += next.most;
+    }
+    return { n: longest, simple: true };
+  }
+
+  #runs(node: number, length: number): boolean {
+    for (let n = 0; n < length;) {
+      const next = this.#plainStep(node);
+      if (next === undefined) return false;
+      node = next.to(Math.min(next.most, length - n));
+      n += next.most;
     }
     return true;
   }
 
-  /** The one node that all plain characters lead to, -1 where they do not. */
-  #plainNext(node: number): number {
-    const known = this.#runs.get(node);
-    if (known !== undefined) return known;
-    const a = this.automaton;
-    const all = (id: number, lo: number, hi: number): number => {
-      let to = -1;
-      for (let b = lo; b <= hi; b++) {
-        if (b === 0x22 || b === 0x5c || b === 0x7f) continue;
-        const next = a.next(id, b);
-        if (next < 0 || (to >= 0 && next !== to)) return -1;
-        to = next;
-      }
-      return to;
-    };
-    /** The node behind `left` more bytes of a character, whichever they are. */
-    const tail = (id: number, from: number, until: number, left: number): number => {
-      const next = all(id, from, until);
-      return next < 0 || left === 1 ? next : tail(next, 0x80, 0xbf, left - 1);
-    };
-    const target = (): number => {
-      const to = all(node, 0x20, 0x7e);
-      if (to < 0) return -1;
-      for (const [lo, hi, second, secondEnd, length] of MULTIBYTE) {
-        let checked = -1; // the leads of a row mostly go one way
-        for (let lead = lo; lead <= hi; lead++) {
-          const at = a.next(node, lead);
-          if (at < 0) return -1;
-          if (at === checked) continue;
-          if (tail(at, second, secondEnd, length - 1) !== to) return -1;
-          checked = at;
-        }
-      }
-      return to;
-    };
-    const to = target();
-    this.#runs.set(node, to);
-    return to;
+  /** How plain characters go on: one, or up to `most` at once where all the nodes between are alike. */
+  #plainStep(node: number): { most: number; to: (n: number) => number } | undefined {
+    const a = this.automaton, next = a.plainNext(node);
+    if (next < 0) return undefined;
+    if (next === node) return { most: Infinity, to: () => node };
+    const c = a.counted(node);
+    const most = c === undefined ? 0 : (c.count < c.min ? c.min : c.max) - 1 - c.count;
+    if (c === undefined || most < 1 || next !== c.at(c.count + 1)) return { most: 1, to: () => next };
+    return { most, to: (n) => c.at(c.count + n) };
+  }
+
+  #readsNothingPlain(node: number): boolean {
+    for (let b = 0; b < 256; b++) {
+      if ((b >= 0x80 || isPlainByte(b)) && this.automaton.next(node, b) >= 0) return false;
+    }
+    return true;
+  }
+
+  /** The few ASCII characters without which any plain text may follow; undefined where they are not few. */
+  #exceptions(node: number): number[] | undefined {
+    const stacks = this.#stacks, other: number[] = [];
+    const start = stacks.of([stacks.frame(node, OUTSIDE)]), loop = stacks.step(start, 0x61);
+    if (loop === DEAD) return undefined;
+    for (let b = 0x20; b < 0x7f; b++) {
+      const back = stacks.step(start, b) === loop && stacks.step(loop, b) === loop;
+      if (isPlainByte(b) && !back && other.push(b) > MAX_EXCEPTIONS) return undefined;
+    }
+    return takesBeyondAscii(stacks, start, loop) && takesBeyondAscii(stacks, loop, loop) ? other : undefined;
   }
 }
 
-/** Walks part of a trie as far as the grammar goes along; `visit` sees every node reached. */
+const MAX_EXCEPTIONS = 4;
+
+/** Whether every character beyond ASCII leads from one set to another. */
+function takesBeyondAscii(stacks: Stacks, from: number, to: number): boolean {
+  const tail = (at: number, lo: number, hi: number, left: number): boolean => {
+    let checked = -2;
+    for (let b = lo; b <= hi; b++) {
+      const next = stacks.step(at, b);
+      if (next === checked) continue;
+      if (next === DEAD || (left === 1 ? next !== to : !tail(next, 0x80, 0xbf, left - 1))) return false;
+      checked = next;
+    }
+    return true;
+  };
+  return MULTIBYTE.every(([lo, hi, second, secondEnd, length]) => {
+    let checked = -2;
+    for (let b = lo; b <= hi; b++) {
+      const next = stacks.step(from, b);
+      if (next === checked) continue;
+      if (next === DEAD || !tail(next, second, secondEnd, length - 1)) return false;
+      checked = next;
+    }
+    return true;
+  });
+}
+
+function or(mask: Uint32Array, more: Uint32Array): void {
+  for (let w = 0; w < mask.length; w++) mask[w] |= more[w];
+}
+
+/** Configurations before each depth of the walk under way; there is one at a time. */
+const path = new Int32Array(1024);
+
+/**
+ * Walks part of a trie as far as the grammar goes along, and marks the tokens met.
+ * @param leaves Gets the nodes where the grammar ends and a token goes on.
+ */
 function walk(
   stacks: Stacks,
   trie: Trie,
   from: number,
   until: number,
   start: number,
-  visit: (node: number, config: number) => void,
+  mask: Uint32Array,
+  leaves?: number[],
 ): void {
   if (from >= until) return;
-  const base = trie.depth[from];
-  const path: number[] = [start]; // configuration before each depth
+  const { byte, depth, end, first, ids } = trie;
+  const base = depth[from];
+  const plain = trie.plain;
+  path[0] = start;
   for (let i = from; i < until;) {
-    const d = trie.depth[i] - base;
-    const next = stacks.step(path[d], trie.byte[i]);
+    const d = depth[i] - base;
+    const next = stacks.step(path[d], byte[i]);
     if (next === DEAD) {
-      i = trie.end[i];
+      i = end[i];
+      continue;
+    }
+    // Where whatever follows is allowed, the tokens of the subtree are.
+    const whole = plain && end[i] > i + 1 && stacks.takesPlain(next);
+    const last = first[whole ? end[i] : i + 1];
+    for (let t = first[i]; t < last; t++) mask[ids[t] >>> 5] |= 1 << (ids[t] & 31);
+    if (whole) {
+      i = end[i];
       continue;
     }
     path[d + 1] = next;
-    visit(i, next);
+    if (leaves !== undefined && end[i] > i + 1 && stacks.config(next).ends) leaves.push(i);
     i++;
   }
 }
@@ -155,15 +292,14 @@ function walk(
 /** Follows one text through a grammar. */
 export class GrammarMatcher {
   readonly #grammar: Grammar;
-  readonly #vocab: VocabTrie;
+  readonly #view: VocabView;
   #stacks: Stacks;
   #config: number;
-  readonly #masks = new Map<number, Uint32Array>();
 
   constructor(grammar: Grammar, vocab: VocabTrie) {
     this.#grammar = grammar;
-    this.#vocab = vocab;
-    this.#stacks = new Stacks(grammar.automaton);
+    this.#view = grammar.view(vocab);
+    this.#stacks = grammar.stacks;
     this.#config = this.#stacks.of([this.#stacks.frame(grammar.automaton.root, OUTSIDE)]);
   }
 
@@ -203,12 +339,7 @@ export class GrammarMatcher {
 
   /** The tokens that may follow, a bit each: id i is bit `i & 31` of word `i >> 5`. To be read, not kept. */
   allowed(): Uint32Array {
-    let mask = this.#masks.get(this.#config);
-    if (!mask) {
-      if (this.#masks.size >= MAX_MASKS) this.#masks.clear();
-      this.#masks.set(this.#config, mask = this.#mask());
-    }
-    return mask;
+    return this.#view.mask(this.#stacks, this.#config);
   }
 
   /**
@@ -220,16 +351,18 @@ export class GrammarMatcher {
     const mask = this.allowed();
     const kept = this.done ? [...ends].map((id) => [id, logits[id]] as const) : [];
     let any = kept.length > 0;
-    for (let w = 0; w < mask.length; w++) {
-      const bits = mask[w], base = w << 5;
-      if (bits === 0) logits.fill(-Infinity, base, Math.min(base + 32, logits.length));
-      else {
-        any = true;
-        if (bits !== -1) {
-          for (let i = 0; i < 32 && base + i < logits.length; i++) {
-            if (!((bits >>> i) & 1)) logits[base + i] = -Infinity;
-          }
-        }
+    for (let w = 0; w < mask.length;) {
+      if (mask[w] === 0) {
+        const from = w;
+        while (w < mask.length && mask[w] === 0) w++;
+        logits.fill(-Infinity, from << 5, w << 5);
+        continue;
+      }
+      any = true;
+      const base = w << 5;
+      for (let out = ~mask[w++]; out !== 0; out &= out - 1) {
+        const id = base + 31 - Math.clz32(out & -out);
+        if (id < logits.length) logits[id] = -Infinity;
       }
     }
     if (logits.length > mask.length << 5) logits.fill(-Infinity, mask.length << 5);
@@ -241,27 +374,9 @@ export class GrammarMatcher {
     }
   }
 
-  #mask(): Uint32Array {
-    const stacks = this.#stacks, view = this.#grammar.view(this.#vocab), vocab = this.#vocab;
-    const mask = new Uint32Array(vocab.words);
-    const seen = new Set<number>(stacks.config(this.#config).kernel);
-    for (const frame of seen) {
-      if (frame === OUTSIDE) continue;
-      const local = view.local(stacks.nodeOf(frame)), parent = stacks.parentOf(frame);
-      for (let w = 0; w < mask.length; w++) mask[w] |= local.mask[w];
-      if (local.ends) seen.add(parent);
-      if (parent === OUTSIDE || local.leaves.length === 0) continue;
-      const below = stacks.of([parent]);
-      for (const [trie, i] of local.leaves) {
-        walk(stacks, trie, i + 1, trie.end[i], below, (j) => vocab.mark(trie, j, mask));
-      }
-    }
-    return mask;
-  }
-
-  /** Starts the numbering of stacks afresh, with those in use. */
+  /** Goes over to a fresh numbering of stacks. */
   #compact(): void {
-    const old = this.#stacks, fresh = new Stacks(this.#grammar.automaton);
+    const old = this.#stacks, fresh = this.#grammar.stacks;
     const moved = new Map<number, number>([[OUTSIDE, OUTSIDE]]);
     const move = (frame: number): number => {
       const chain: number[] = [];
@@ -277,11 +392,10 @@ export class GrammarMatcher {
     const kernel = Array.from(old.config(this.#config).kernel, move);
     this.#stacks = fresh;
     this.#config = fresh.of(kernel);
-    this.#masks.clear();
   }
 }
 
-/** Masks kept by a matcher: 19 KB each for 150,000 tokens. */
-const MAX_MASKS = 128;
-/** Configurations and frames before a matcher forgets those it no longer needs. */
-const MAX_STACKS = 200_000;
+/** Masks kept for a grammar: 19 KB each for 150,000 tokens. */
+const MAX_MASKS = 256;
+/** Configurations and frames in one numbering: about 1.2 KB each where they are stepped from. */
+const MAX_STACKS = 40_000;

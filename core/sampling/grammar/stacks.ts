@@ -20,6 +20,7 @@ export interface Config {
 /** The frame below all others: popping to it ends the grammar. */
 export const OUTSIDE = 0;
 export const DEAD = -1;
+const UNKNOWN = -2;
 
 export class Stacks {
   readonly #node: number[] = [-1];
@@ -28,7 +29,8 @@ export class Stacks {
   readonly #configs: Config[] = [];
   readonly #index = new Map<string, number>();
   readonly #single = new Map<number, number>();
-  readonly #steps: Map<number, number>[] = [];
+  /** Per set: where each byte leads. */
+  readonly #steps: (Int32Array | undefined)[] = [];
   /** Per frame: the frames that read below it, and whether it can end. */
   readonly #closures: ({ active: number[]; ends: boolean } | undefined)[] = [];
 
@@ -87,7 +89,7 @@ export class Stacks {
     if (active.size > LIMITS.stacks) refuse("the number of stacks", active.size, LIMITS.stacks);
     const id = this.#configs.length;
     this.#configs.push({ id, kernel, active: Int32Array.from(active), ends });
-    this.#steps.push(new Map());
+    this.#steps.push(undefined);
     if (one) this.#single.set(frames[0], id);
     else this.#index.set(key, id);
     return id;
@@ -96,17 +98,33 @@ export class Stacks {
   /** The set behind a byte, `DEAD` where none is left. */
   step(config: number, byte: number): number {
     const steps = this.#steps[config];
-    let to = steps.get(byte);
-    if (to === undefined) {
-      const frames: number[] = [];
-      for (const frame of this.#configs[config].active) {
-        const next = this.automaton.next(this.#node[frame], byte);
-        if (next >= 0) frames.push(this.frame(next, this.#parent[frame]));
-      }
-      to = frames.length === 0 ? DEAD : this.of(frames);
-      steps.set(byte, to);
+    if (steps === undefined) return this.#find(config, byte);
+    const to = steps[byte];
+    return to === UNKNOWN ? this.#find(config, byte) : to;
+  }
+
+  #find(config: number, byte: number): number {
+    const frames: number[] = [];
+    for (const frame of this.#configs[config].active) {
+      const next = this.automaton.next(this.#node[frame], byte);
+      if (next >= 0) frames.push(this.frame(next, this.#parent[frame]));
     }
+    const to = frames.length === 0 ? DEAD : this.of(frames);
+    (this.#steps[config] ??= new Int32Array(256).fill(UNKNOWN))[byte] = to;
     return to;
+  }
+
+  /** Whether any number of plain characters may follow, and leave the set as it is. */
+  takesPlain(config: number): boolean {
+    return this.#takesPlain[config] ??= this.#takes(this.#configs[config].kernel);
+  }
+
+  readonly #takesPlain: boolean[] = [];
+
+  #takes(kernel: Int32Array): boolean {
+    if (kernel.length !== 1 || kernel[0] === OUTSIDE) return false;
+    const node = this.#node[kernel[0]];
+    return this.automaton.plainNext(node) === node;
   }
 
   #closure(frame: number): { active: number[]; ends: boolean } {
