@@ -229,7 +229,7 @@ Deno.test("a killed prepare resumes to the same bytes, and a set has no names be
     const command = (out: string, ...more: string[]) =>
       new Deno.Command(Deno.execPath(), {
         args: ["run", "-A", "--no-check", `${repoDir}cli/main.ts`, "prepare", "model", "-o", out, "--outtype", "f32"]
-          .concat("--split-max-tensors", "20", "--room", "1M", ...more),
+          .concat("--split-max-tensors", "12", "--room", "1M", ...more),
         cwd: folder,
         stdout: "null",
         stderr: "piped",

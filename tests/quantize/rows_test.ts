@@ -6,7 +6,6 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import { NativeError, UsageError } from "../../core/errors.ts";
 import { ggmlType } from "../../core/gguf/types.ts";
-import type { Backend } from "../../core/program/backend.ts";
 import { openNativeBackend } from "../../ffi/backend.ts";
 import { dequantizeRows, quantizeRows } from "../../quantize/rows.ts";
 import { sharedDir } from "../shared.ts";
