@@ -97,6 +97,12 @@ function fileFlags(source: string, gnu: boolean): string[] | undefined {
     : [...avx2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mprefer-vector-width=512"];
 }
 
+/** Flags of one CUDA file: the encoders and decoders of csrc/common need every operation rounded on its own, as on the host. */
+function cudaFileFlags(source: string): string[] {
+  if (!/\/(de)?quantize\w*\.cu$/.test(source)) return [];
+  return ["-fmad=false", "-prec-div=true", "-prec-sqrt=true", "-ftz=false"];
+}
+
 const contents = new Map<string, { text: string; includes: string[] }>();
 
 /** A file's text and the repository files it includes, read once. */
@@ -270,7 +276,7 @@ async function build(options: Options): Promise<void> {
     nvccFlags.push("-Xcompiler", "-fPIC,-fvisibility=hidden,-ffp-contract=off,-pthread");
     nvccFlags.push(...await cudaArchFlags(nvcc.command, options.cudaArch));
     const device = [
-      ...cuda.map((file) => compileJob(objects, file, nvcc, nvccFlags)),
+      ...cuda.map((file) => compileJob(objects, file, nvcc, [...nvccFlags, ...cudaFileFlags(file)])),
       ...list("cuda", ".cpp").map((file) => compileJob(objects, file, nvcc, nvccFlags)),
     ];
     for (const j of device) used.add(j.object);

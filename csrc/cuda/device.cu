@@ -8,13 +8,14 @@
 
 namespace bl::cuda {
 
-CudaDevice::CudaDevice(int ordinal, const cudaDeviceProp &properties)
+CudaDevice::CudaDevice(int ordinal, const cudaDeviceProp &properties, ThreadPool &pool)
     : ordinal_(ordinal),
       name_(properties.name),
       memory_(properties.totalGlobalMem),
       major_(properties.major),
       minor_(properties.minor),
-      n_sm_(uint32_t(properties.multiProcessorCount)) {}
+      n_sm_(uint32_t(properties.multiProcessorCount)),
+      coder_(ordinal, pool) {}
 
 CudaDevice::~CudaDevice() {
   if (cudaSetDevice(ordinal_) != cudaSuccess) return;
@@ -109,6 +110,17 @@ std::unique_ptr<Exec> CudaDevice::compile(const Program &program, const std::vec
   return compile_program(*this, program, weights, caches);
 }
 
+bool CudaDevice::quantize(uint32_t src_type, const RowSource &src, uint32_t dst_type, uint8_t *dst, uint64_t n_rows, uint64_t n_per_row,
+                          const float *weights) {
+  coder_.quantize(src_type, src, dst_type, dst, n_rows, n_per_row, weights);
+  return true;
+}
+
+bool CudaDevice::dequantize(uint32_t type, const uint8_t *src, float *dst, uint64_t n) {
+  coder_.dequantize(type, src, dst, n);
+  return true;
+}
+
 // --- caches -----------------------------------------------------------------------------------------------------------------------
 
 CudaCache::CudaCache(int ordinal, cudaStream_t stream, const CacheShape &shape) : ordinal_(ordinal), stream_(stream), shape_(shape) {
@@ -168,7 +180,7 @@ void CudaCache::write(const int32_t *pages, uint32_t n, const uint8_t *data) {
 
 namespace bl {
 
-std::vector<std::unique_ptr<Device>> card_devices(ThreadPool &) {
+std::vector<std::unique_ptr<Device>> card_devices(ThreadPool &pool) {
   std::vector<std::unique_ptr<Device>> devices;
   int n = 0;
   if (cudaGetDeviceCount(&n) != cudaSuccess) {  // no driver, or no card: this library still serves its host
@@ -178,7 +190,7 @@ std::vector<std::unique_ptr<Device>> card_devices(ThreadPool &) {
   for (int i = 0; i < n; i++) {
     cudaDeviceProp properties;
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess || properties.major < 8) continue;  // mma of sm_80 is the least
-    devices.push_back(std::make_unique<cuda::CudaDevice>(i, properties));
+    devices.push_back(std::make_unique<cuda::CudaDevice>(i, properties, pool));
   }
   return devices;
 }

@@ -6,6 +6,7 @@
 #include "../runtime/device.h"
 #include "cache.h"
 #include "cuda.h"
+#include "quantize.h"
 
 namespace bl::cuda {
 
@@ -39,7 +40,7 @@ class CudaCache : public DeviceCache {
 
 class CudaDevice : public Device {
  public:
-  CudaDevice(int ordinal, const cudaDeviceProp &properties);
+  CudaDevice(int ordinal, const cudaDeviceProp &properties, ThreadPool &pool);
   ~CudaDevice() override;
 
   std::string info_json(uint32_t index) override;
@@ -47,6 +48,9 @@ class CudaDevice : public Device {
   std::unique_ptr<DeviceCache> create_cache(const CacheShape &shape) override;
   std::unique_ptr<Exec> compile(const Program &program, const std::vector<DeviceTensor *> &weights,
                                 const std::vector<DeviceCache *> &caches) override;
+  bool quantize(uint32_t src_type, const RowSource &src, uint32_t dst_type, uint8_t *dst, uint64_t n_rows, uint64_t n_per_row,
+                const float *weights) override;
+  bool dequantize(uint32_t type, const uint8_t *src, float *dst, uint64_t n) override;
 
   void use() const { check(cudaSetDevice(ordinal_), "cudaSetDevice"); }
   cudaStream_t stream() const { return stream_; }
@@ -71,6 +75,8 @@ class CudaDevice : public Device {
   uint8_t *pinned_[2] = {nullptr, nullptr};
   cudaEvent_t sent_[2] = {nullptr, nullptr};
   Buffer raw_[2];
+
+  RowCoder coder_;
 };
 
 // Compiles a program into a captured graph (exec.cu).

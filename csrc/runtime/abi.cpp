@@ -158,20 +158,7 @@ void quantize(bl_runtime *rt, uint32_t device, uint32_t src_type, const RowSourc
   if (n_rows == 0) return;
   need(dst != nullptr, "a pointer is NULL");
   if (device == 0 || src_type == dst_type) return host_quantize(rt->pool, src_type, src, dst_type, dst, n_rows, n_per_row, weights);
-  // For a card the rows come to the host's memory as they are, and are looked at there.
-  std::vector<uint8_t> rows;
-  const uint8_t *data = src.data;
-  if (src.file != nullptr) {
-    rows.resize(n_src);
-    host_quantize(rt->pool, src_type, src, src_type, rows.data(), n_rows, n_per_row, nullptr);
-    data = rows.data();
-  } else {
-    uint64_t first = 0;
-    if (host_check_data(rt->pool, src_type, data, n_rows * n_per_row, &first) != 0)
-      fail(BL_ERR_DATA, "Cannot write %s: the source is not finite at row %llu, column %llu", to.name, (ull)(first / n_per_row),
-           (ull)(first % n_per_row));
-  }
-  if (!d.quantize(src_type, data, dst_type, dst, n_rows, n_per_row, weights))
+  if (!d.quantize(src_type, src, dst_type, dst, n_rows, n_per_row, weights))
     fail(BL_ERR_UNSUPPORTED, "Cannot quantize on device %u: it has no encoders, use device 0", device);
 }
 
