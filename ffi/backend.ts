@@ -350,12 +350,12 @@ class NativeBackend extends Handle implements Backend {
     return dst;
   }
 
-  async dequantize(type: GgmlType, src: Uint8Array, n: number): Promise<Float32Array> {
+  async dequantize(type: GgmlType, src: Uint8Array, n: number, device = 0): Promise<Float32Array> {
     const err = new Uint8Array(N_ERR);
     const dst = new Float32Array(n);
     const status = await this.#library.symbols.bl_dequantize(
       this.pointer,
-      0,
+      device,
       type.id,
       bytesOf(src),
       BigInt(src.length),

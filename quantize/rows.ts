@@ -6,7 +6,12 @@ import { UsageError } from "../core/errors.ts";
 import { type GgmlType, ggmlType, ggmlTypeByName, rowBytes } from "../core/gguf/types.ts";
 import type { Backend } from "../core/program/backend.ts";
 
-export interface QuantizeRowsOptions {
+export interface DequantizeRowsOptions {
+  /** Which device of the backend does it; 0, the host, where left out. The bits are the same on all. */
+  readonly device?: number;
+}
+
+export interface QuantizeRowsOptions extends DequantizeRowsOptions {
   /** Importance of the columns, `[nPerRow]`, the same for every row. */
   readonly weights?: Float32Array;
 }
@@ -47,7 +52,7 @@ export async function quantizeRows(
 ): Promise<Uint8Array> {
   const to = typeNamed(type);
   checkRow(to, nPerRow, rows.length, nPerRow);
-  const { weights } = options;
+  const { weights, device } = options;
   if (weights && weights.length !== nPerRow) {
     throw new UsageError("usage.row_length", `Cannot use ${weights.length} weights with rows of ${nPerRow} values`, {
       at: { weights: weights.length, nPerRow },
@@ -60,6 +65,7 @@ export async function quantizeRows(
     n_rows: rows.length / nPerRow,
     n_per_row: nPerRow,
     ...(weights ? { weights } : {}),
+    ...(device === undefined ? {} : { device }),
   });
 }
 
@@ -75,9 +81,10 @@ export async function dequantizeRows(
   type: GgmlType | string,
   data: Uint8Array,
   nPerRow: number,
+  options: DequantizeRowsOptions = {},
 ): Promise<Float32Array> {
   const from = typeNamed(type);
   const bytes = rowBytes(from, nPerRow);
   checkRow(from, nPerRow, data.length, bytes);
-  return await backend.dequantize(from, data, (data.length / bytes) * nPerRow);
+  return await backend.dequantize(from, data, (data.length / bytes) * nPerRow, options.device);
 }

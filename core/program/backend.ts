@@ -93,6 +93,7 @@ export interface QuantizeJob {
   readonly weights?: Float32Array | undefined;
   /** Where the rows go, of exactly their size; a new array where left out. */
   readonly dst?: Uint8Array | undefined;
+  /** Which device encodes; 0, the host, where left out. */
   readonly device?: number;
 }
 
@@ -109,8 +110,8 @@ export interface Backend extends Disposable {
    * `native.io` when the source cannot be read
    */
   quantize(job: QuantizeJob): Promise<Uint8Array>;
-  /** Decodes `n` elements to f32. */
-  dequantize(type: GgmlType, src: Uint8Array, n: number): Promise<Float32Array>;
+  /** Decodes `n` elements to f32; `device` 0 is the host. */
+  dequantize(type: GgmlType, src: Uint8Array, n: number, device?: number): Promise<Float32Array>;
   /** Index of the first NaN, infinity or invalid scale and how many blocks have one; undefined when all is well. */
   checkData(type: GgmlType, src: Uint8Array): Promise<{ first: number; count: number } | undefined>;
   /** KL divergence and top-1 agreement of two sets of logits, row by row. */
