@@ -106,19 +106,23 @@ export function renderCheck(r: CheckReport): string {
   ].join("");
 }
 
+function count(n: number, one: string, many: string): string {
+  return `${n} ${n === 1 ? one : many}`;
+}
+
 /** What differs, as text. */
 export function renderDiff(d: GgufDifference): string {
   const side = (x: { type: string; ne: readonly number[] } | undefined) =>
     x ? `${x.type} [${x.ne.join(", ")}]` : "absent";
   const out = [`a  ${printable(d.a)}\nb  ${printable(d.b)}\n`];
   if (d.metadata.length > 0) {
-    out.push(`\n${d.metadata.length} keys differ\n`);
+    out.push(`\n${count(d.metadata.length, "key differs", "keys differ")}\n`);
     for (const k of d.metadata) {
       out.push(`  ${printable(k.key)}\n    a  ${printable(k.a ?? "absent")}\n    b  ${printable(k.b ?? "absent")}\n`);
     }
   }
   if (d.tensors.length > 0) {
-    out.push(`\n${d.tensors.length} tensors differ\n`);
+    out.push(`\n${count(d.tensors.length, "tensor differs", "tensors differ")}\n`);
     out.push(table(d.tensors.map((t) => [
       printable(t.name),
       t.bytes === undefined

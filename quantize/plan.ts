@@ -226,6 +226,26 @@ const EXEMPT = new Set(["token_embd.weight", "per_layer_token_embd.weight", "out
 /** Encoders that cannot run without one at all. */
 const CANNOT_WITHOUT = new Set(["iq1_s", "iq2_xxs", "iq2_xs"]);
 
+/** What is wrong: with the tensor, in words that follow its name, or by itself. */
+interface Problem {
+  readonly tensor?: string;
+  readonly what: string;
+}
+
+function tellProblem({ tensor, what }: Problem): string {
+  return tensor === undefined ? what : `tensor "${tensor}" ${what}`;
+}
+
+/** One line for all tensors with the same trouble, naming each. */
+function tellProblems(problems: readonly Problem[]): string[] {
+  const groups = Map.groupBy(problems, (p) => p.tensor === undefined ? p : p.what);
+  return [...groups.values()].map((same) =>
+    same.length === 1
+      ? tellProblem(same[0])
+      : `each of ${same.length} tensors ${same[0].what}: ${same.map((p) => `"${p.tensor}"`).join(", ")}`
+  );
+}
+
 interface Named<T> {
   source: T;
   name: string;
@@ -282,7 +302,9 @@ export function planQuantization<T extends SourceTensor>(
 }
 
 class Planner<T extends SourceTensor> {
-  readonly #problems: string[] = [];
+  readonly #problems: Problem[] = [];
+  /** Problems that a plan which is only looked at may have. */
+  readonly #lenient: Problem[] = [];
   readonly #warnings: string[] = [];
   #hint: string | undefined;
   readonly #facts: ModelFacts;
@@ -309,13 +331,13 @@ class Planner<T extends SourceTensor> {
 
   plan(): QuantizePlan<T> {
     const planned = this.#list.map((t) => this.#tensor(t));
+    this.#warnings.push(...tellProblems(this.#lenient));
     this.#importanceWarnings(planned);
     if (this.#problems.length > 0) {
-      const list = this.#problems.length === 1
-        ? this.#problems[0]
-        : `${this.#problems.length} problems:\n  ${this.#problems.join("\n  ")}`;
+      const told = tellProblems(this.#problems);
+      const list = told.length === 1 ? told[0] : `${told.length} problems:\n  ${told.join("\n  ")}`;
       throw new QuantizeError("quantize.plan", `Cannot quantize ${this.metadata.file}: ${list}`, {
-        at: { file: this.metadata.file, problems: this.#problems },
+        at: { file: this.metadata.file, problems: this.#problems.map(tellProblem) },
         ...(this.#hint === undefined ? {} : { hint: this.#hint }),
       });
     }
@@ -369,17 +391,18 @@ class Planner<T extends SourceTensor> {
     const type = fallbackType(planned, ne[0]);
     if (type === undefined) return { type: planned, planned }; // refused where it would be encoded
     if (type !== planned && this.options.noFallback) {
-      this.#problems.push(
-        `tensor "${name}" has rows of ${ne[0]} elements, not a multiple of the ${planned.block} in a block of ` +
-          `${planned.name}: it would fall back to ${type.name}`,
-      );
+      this.#problems.push({
+        tensor: name,
+        what: `has rows of ${ne[0]} elements, not a multiple of the ${planned.block} in a block of ${planned.name}, ` +
+          `and would fall back to ${type.name}`,
+      });
     }
     return { type, planned };
   }
 
   #checkConversion(source: T, name: string, ne: readonly number[], type: GgmlType): void {
     const from = source.type;
-    const problem = (what: string) => this.#problems.push(`tensor "${name}" ${what}`);
+    const problem = (what: string) => this.#problems.push({ tensor: name, what });
     if (INTEGERS.has(from.name)) problem(`holds ${from.name}, which cannot become ${type.name}`);
     else if (!FLOATS.has(from.name) && !this.options.allowRequantize) {
       problem(
@@ -411,19 +434,18 @@ class Planner<T extends SourceTensor> {
       const wanted = ne[0] * (ne[2] ?? 1);
       if (entry && entry.length !== wanted) {
         if (name !== "token_embd.weight" && name !== "per_layer_token_embd.weight") {
-          this.#problems.push(
-            `the importance matrix has ${entry.length} values for tensor "${source.name}", expected ${wanted}`,
-          );
+          const what =
+            `the importance matrix has ${entry.length} values for tensor "${source.name}", expected ${wanted}`;
+          this.#problems.push({ what });
         }
         entry = undefined;
       }
     }
     if (entry || !(needs || CANNOT_WITHOUT.has(type.name))) return entry;
     if (EXEMPT.has(name) ? convert && CANNOT_WITHOUT.has(type.name) : entries === undefined || convert) {
-      const text = `tensor "${name}" becomes ${type.name}, which needs an importance matrix, and ${
-        entries ? "the one given has no entry for it" : "none is given"
-      }`;
-      (this.options.dryRun ? this.#warnings : this.#problems).push(text);
+      const without = entries ? "the one given has no entry for it" : "none is given";
+      const what = `becomes ${type.name}, which needs an importance matrix, and ${without}`;
+      (this.options.dryRun ? this.#lenient : this.#problems).push({ tensor: name, what });
       this.#hint = entries
         ? "give such tensors another type with --tensor-type PATTERN=TYPE, or an importance matrix of the whole model"
         : "give an importance matrix with --imatrix FILE, or choose a type of three bits or more";

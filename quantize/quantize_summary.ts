@@ -123,8 +123,9 @@ export function planTable(plan: QuantizePlan): string {
     t.importance ? "imatrix" : "",
     (t.sourceBytes / 1e6).toFixed(3),
     (t.bytes / 1e6).toFixed(3),
+    (8 * t.bytes / elementCount(t.ne)).toFixed(3),
   ]);
-  const head = ["tensor", "shape", "from", "to", "", "", "MB", "MB after"];
+  const head = ["tensor", "shape", "from", "to", "", "", "MB", "MB after", "bits per weight"];
   const widths = head.map((h, i) => Math.max(h.length, ...rows.map((r) => r[i].length)));
   const line = (r: string[]) =>
     r.map((cell, i) => i >= 6 ? cell.padStart(widths[i]) : cell.padEnd(widths[i])).join("  ").trimEnd();
