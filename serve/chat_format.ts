@@ -3,7 +3,7 @@
  * reach that parser.
  * @module
  */
-import { ChatFormat as ModelFormat } from "../core/chat/format.ts";
+import { ChatFormat as ModelFormat, textContent } from "../core/chat/format.ts";
 import { createOutputParser } from "../core/chat/reasoning.ts";
 import type { ChatMessage, ChatTemplateOptions } from "../core/chat/template.ts";
 import { detectFamily, preservedMarkers, reasoningTags } from "../core/chat/tool_calls/detect.ts";
@@ -47,7 +47,7 @@ function render(template: ModelFormat, input: ChatInput, tags: Tags): { prompt: 
   const messages = input.messages as unknown as ChatMessage[];
   const args = { ...input, messages };
   if (input.continueFinal) {
-    const content = String(messages.at(-1)?.content ?? "");
+    const content = textContent(messages.at(-1)!);
     const inReasoning = tags !== undefined && content.lastIndexOf(tags.start) > content.lastIndexOf(tags.end);
     return { prompt: template.render(args).prompt, inReasoning };
   }

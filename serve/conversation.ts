@@ -53,15 +53,13 @@ function prepare(app: App, message: ChatRequestMessage, i: number): Record<strin
   const out: Record<string, unknown> = { ...message };
   if (message.role === "developer" && !app.model.chat.source.includes("<|channel|>")) out.role = "system";
   if (Array.isArray(message.content)) {
-    const texts = message.content.map((part, j) => {
+    message.content.forEach((part, j) => {
       const param = `messages[${i}].content[${j}]`;
       if (part.type !== "text") {
         throw unsupported(param, `this model reads text only, found a part of type "${part.type}"`);
       }
       if (part.text === undefined) throw badRequest(`${param}.text: required, and missing`, `${param}.text`);
-      return part.text;
     });
-    out.content = texts.join("\n");
   } else if (message.content === undefined || message.content === null) {
     if (message.role === "assistant" && (message.tool_calls?.length || message.reasoning_content)) out.content = "";
     else {

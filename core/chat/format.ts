@@ -9,6 +9,7 @@ import { createOutputParser, type OutputParser, type ReasoningFormat } from "./r
 import { strftime } from "./jinja/methods.ts";
 import { ChatTemplate, type ChatTemplateOptions } from "./template.ts";
 import type { ChatMessage, ContentPart } from "./messages.ts";
+import { withToolResponses } from "./tool_responses.ts";
 import { preservedMarkers, reasoningTags } from "./tool_calls/detect.ts";
 
 export interface ChatRenderInput {
@@ -36,14 +37,16 @@ export interface ParserInput {
   stream?: boolean;
 }
 
-/** Marks of the probes; no template contains them. */
-const MARK = "\u{f8ff}probe\u{f8ff}";
+/** Mark of the probes: nothing that a template contains, and nothing that JSON or HTML would write otherwise. */
+const MARK = "probe7f3a9c51probe";
 /** Stands for the end of an assistant message that goes on. */
 const OPEN_END = "\u{f8ff}open end\u{f8ff}";
 
 interface Capabilities {
-  /** Content is taken as a list of parts only. */
-  partsOnly: boolean;
+  /** Content is taken as text. */
+  text: boolean;
+  /** Content is taken as a list of parts. */
+  parts: boolean;
   system: boolean;
   /** Arguments of calls are taken as an object; as JSON text otherwise. */
   objectArguments: boolean;
@@ -75,7 +78,7 @@ export class ChatFormat {
       messages: this.#fit(input.messages),
       ...(tools ? { tools } : {}),
       addGenerationPrompt: input.addGenerationPrompt,
-      kwargs: this.#kwargs(input.kwargs ?? {}),
+      kwargs: this.#kwargs(input.kwargs ?? {}, tools ?? []),
     });
   }
 
@@ -119,21 +122,26 @@ export class ChatFormat {
   }
 
   /** Names that several templates use for one wish, and the variables that llama.cpp always sets. */
-  #kwargs(given: Record<string, unknown>): Record<string, unknown> {
+  #kwargs(given: Record<string, unknown>, tools: readonly unknown[]): Record<string, unknown> {
     const now = this.#now();
     const kwargs: Record<string, unknown> = {
-      enable_thinking: true,
+      enable_thinking: reasoningTags(this.source) !== undefined,
       date_string: strftime(now, "%d %b %Y"),
+      datetime: strftime(now, "%b %d %Y"),
     };
-    const keep = given.preserve_reasoning;
-    if (typeof keep === "boolean") {
-      Object.assign(kwargs, {
-        preserve_thinking: keep,
-        clear_thinking: !keep,
-        truncate_history_thinking: !keep,
-        drop_thinking: !keep,
-      });
+    // Firefunction's name for them, and its form. Templates that read tools may take both for something else.
+    if (!/\btools\b/.test(this.source)) {
+      const plain = tools.map((tool) => (tool as { function?: unknown }).function ?? tool);
+      kwargs.functions = plain.length > 0 ? JSON.stringify(plain, null, 4) : "";
     }
+    // What was thought in earlier turns stays in the prompt, as in llama.cpp: what the cache holds can be used again.
+    const keep = typeof given.preserve_reasoning === "boolean" ? given.preserve_reasoning : true;
+    Object.assign(kwargs, {
+      preserve_thinking: keep,
+      clear_thinking: !keep,
+      truncate_history_thinking: !keep,
+      drop_thinking: !keep,
+    });
     if (typeof given.reasoning_effort === "string") kwargs.reasoning_strength = given.reasoning_effort;
     return { ...kwargs, ...given };
   }
@@ -143,8 +151,10 @@ export class ChatFormat {
     const user: ChatMessage = { role: "user", content: "x" };
     const shows = (messages: ChatMessage[], tools?: unknown[]) => this.#probe(messages, tools)?.includes(MARK) ?? false;
     const text = shows([{ role: "user", content: MARK }]);
-    const parts = !text && shows([{ role: "user", content: [{ type: "text", text: MARK }] }]);
-    const fitted = (m: ChatMessage): ChatMessage => parts ? asParts(m) : m;
+    const listed = this.#probe([{ role: "user", content: [{ type: "text", text: MARK }] }]);
+    // A template of text prints the list itself, as Python or as JSON.
+    const parts = (listed?.includes(MARK) ?? false) && !/text['"]: *['"]probe/.test(listed!);
+    const fitted = (m: ChatMessage): ChatMessage => parts && !text ? asParts(m) : m;
     // Without a system role a template refuses the message, or leaves it out.
     const system = shows([fitted({ role: "system", content: MARK }), fitted(user)]) ||
       this.#probe([fitted(user)]) === undefined;
@@ -162,7 +172,7 @@ export class ChatFormat {
     const asText = this.#probe(call(JSON.stringify({ key: MARK })), tools);
     const objectArguments = asObject !== undefined && asObject.includes(MARK) && !asObject.includes("'key'") ||
       !(asText?.includes(MARK) ?? false);
-    return this.#found = { partsOnly: parts, system, objectArguments };
+    return this.#found = { text, parts, system, objectArguments };
   }
 
   #probe(messages: ChatMessage[], tools?: unknown[]): string | undefined {
@@ -208,7 +218,12 @@ export class ChatFormat {
         }));
       }
     }
-    return this.#can().partsOnly ? messages.map(asParts) : messages;
+    if (readsToolResponses(this.source)) messages = withToolResponses(messages);
+    const { text, parts } = this.#can();
+    if (!parts) {
+      return messages.map((m) => Array.isArray(m.content) && !hasThinking(m) ? { ...m, content: textContent(m) } : m);
+    }
+    return text ? messages : messages.map(asParts);
   }
 }
 
@@ -238,7 +253,16 @@ function plainTool(tool: unknown): unknown {
   return { type: "function", function: { name, description: description ?? "", parameters: parameters ?? {} } };
 }
 
-function textContent(m: ChatMessage): string {
+/** Older templates of Gemma 4: results of calls are part of the calling message, a message of role tool means nothing. */
+function readsToolResponses(source: string): boolean {
+  return source.includes("message['tool_responses']") && !/\['role'\] [!=]= 'tool'/.test(source);
+}
+
+function hasThinking(m: ChatMessage): boolean {
+  return Array.isArray(m.content) && m.content.some((part) => part.type === "thinking");
+}
+
+export function textContent(m: ChatMessage): string {
   return Array.isArray(m.content) ? m.content.map((p) => p.text ?? "").join("\n") : m.content ?? "";
 }
 

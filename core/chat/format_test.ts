@@ -99,3 +99,63 @@ Deno.test("ChatFormat makes parsers that fit its prompts", () => {
   assert.deepEqual(parser.push("Hmm</think>Ok"), [{ reasoning_content: "Hmm" }, { content: "Ok" }]);
   assert.ok(qwen.preservedMarkers.includes("<tool_call>"));
 });
+
+Deno.test("ChatFormat leaves parts to a template that takes both forms, and joins them for one of text", () => {
+  const both = of(
+    `{% for m in messages %}{% if m.content is string %}({{ m.content }}){% else %}{% for p in m.content %}<{{ p.text }}>` +
+      `{% endfor %}{% endif %}{% endfor %}`,
+  );
+  const messages: ChatMessage[] = [{
+    role: "user",
+    content: [{ type: "text", text: "a" }, { type: "text", text: "b" }],
+  }];
+  assert.equal(both.renderText({ messages, addGenerationPrompt: false }), "<a><b>");
+  assert.equal(both.renderText({ messages: [user], addGenerationPrompt: false }), "(Hi)");
+  assert.equal(of(LOOP).renderText({ messages, addGenerationPrompt: false }), "[user:a\nb]");
+  const json = of("{% for m in messages %}{{ m.content|tojson }}{% endfor %}"); // shows a list, and would show its JSON
+  assert.equal(json.renderText({ messages, addGenerationPrompt: false }), '"a\\nb"');
+});
+
+Deno.test("ChatFormat keeps earlier reasoning unless asked not to, as llama.cpp does", () => {
+  const t = of("{{ preserve_thinking }} {{ clear_thinking }} {{ truncate_history_thinking }} {{ drop_thinking }}");
+  const render = (kwargs?: Record<string, unknown>) =>
+    t.renderText({ messages: [user], addGenerationPrompt: false, ...(kwargs ? { kwargs } : {}) });
+  assert.equal(render(), "True False False False");
+  assert.equal(render({ preserve_reasoning: false }), "False True True True");
+  assert.equal(render({ clear_thinking: true }), "True True False False");
+});
+
+Deno.test("ChatFormat asks for thinking unless the family's answers have no place for it", () => {
+  const show = (source: string) => of(source).renderText({ messages: [user], addGenerationPrompt: false });
+  assert.equal(show("{{ enable_thinking }}"), "True");
+  assert.equal(show("{{ enable_thinking }}{# <|tools_prefix|> of Apertus #}"), "False");
+});
+
+Deno.test("ChatFormat gives tools as `functions`, and the date, to a template of that style", () => {
+  const tools = [{ type: "function", function: { name: "f", description: "d", parameters: {} } }];
+  const t = of("{{ functions }}|{{ datetime }}");
+  const f = JSON.stringify([tools[0].function], null, 4);
+  assert.equal(t.renderText({ messages: [user], tools, addGenerationPrompt: false }), `${f}|Jan 15 2026`);
+  assert.equal(t.renderText({ messages: [user], addGenerationPrompt: false }), "|Jan 15 2026");
+});
+
+Deno.test("ChatFormat puts results of calls into the calling message for older templates of Gemma 4", () => {
+  const t = of(
+    `{% for m in messages %}[{{ m['role'] }}:{% for r in m['tool_responses'] %}{{ r.name }}={{ r.response }};{% endfor %}` +
+      `{{ m.content }}]{% endfor %}{# message['tool_responses'] #}`,
+  );
+  const call = (id: string, name: string) => ({ id, function: { name, arguments: {} } });
+  const messages: ChatMessage[] = [
+    user,
+    { role: "assistant", content: "", tool_calls: [call("1", "f"), call("2", "g")] },
+    { role: "tool", tool_call_id: "2", content: '{"b": 1.0, "7": [true]}' },
+    { role: "tool", tool_call_id: "1", content: "20 C" },
+    { role: "assistant", content: "Done" },
+    user,
+    { role: "assistant", content: "", tool_calls: [call("3", "h")] },
+  ];
+  assert.equal(
+    t.renderText({ messages, addGenerationPrompt: false }),
+    "[user:Hi][assistant:g={'b': 1.0, '7': [True]};f=20 C;Done][user:Hi][assistant:]",
+  );
+});
