@@ -3,6 +3,7 @@
  * @module
  */
 import { UsageError } from "../core/errors.ts";
+import type { GgmlType } from "../core/gguf/types.ts";
 import type { FileType } from "../quantize/file_types.ts";
 import type { QuantizeOptions, QuantizeProgress } from "../quantize/quantize.ts";
 import type { QuantizeSource } from "../quantize/quantize_source.ts";
@@ -136,6 +137,23 @@ async function openSource(input: string, flags: Flags): Promise<QuantizeSource> 
   });
 }
 
+/** The backend and which of its devices encodes a type. @throws {UsageError} `usage.device` */
+async function openEncoders(name: string, threads: number) {
+  if (name === "reference") {
+    throw new UsageError("usage.device", "Cannot use --device reference: it has no encoders", {
+      at: { flag: "--device", got: name },
+      hint: "give auto, cpu or cuda[:i]",
+    });
+  }
+  const { openBackend } = await import("../ffi/mod.ts");
+  const { encodesFasterOnCard } = await import("../quantize/card_types.ts");
+  const { backend, device: { index } } = openBackend(name, { threads });
+  return {
+    backend,
+    device: name === "auto" && index !== 0 ? (type: GgmlType) => encodesFasterOnCard(type) ? index : 0 : index,
+  };
+}
+
 export const quantize: Command = {
   name: "quantize",
   summary: "Quantize a GGUF file, or a Hugging Face folder with --hf",
@@ -192,6 +210,10 @@ export const quantize: Command = {
     { name: "no-fallback", type: "bool", help: "refuse where a row does not fit the blocks of its type" },
     { name: "room", type: "string", value: "SIZE", help: "most memory for rows, such as 512M; default 256 MiB" },
     { name: "max-buffer-size", type: "int", value: "MIB", min: 1, help: "the same in MiB" },
+    {
+      ...COMMON.device,
+      help: "where to encode: cpu, cuda[:i], or auto, a card where there is one, for the types that it encodes faster",
+    },
     { name: "resume", type: "bool", help: "go on from what an interrupted run left" },
     {
       name: "outtype",
@@ -258,8 +280,8 @@ export const quantize: Command = {
       return EXIT.done;
     }
 
-    const { openNativeBackend } = await import("../ffi/backend.ts");
-    using backend = openNativeBackend("cpu", { threads: request.threads });
+    const { backend, device } = await openEncoders(flags.str("device") ?? "auto", request.threads);
+    using _ = backend;
     const start = performance.now();
     const progress = tensorProgress("quantize", flags, io);
     const report = (p: QuantizeProgress) => {
@@ -273,6 +295,7 @@ export const quantize: Command = {
     };
     const result = await quantize(source, request.output, backend, {
       ...options,
+      device,
       signal: io.signal,
       onProgress: report,
     }).finally(() => progress.stop());

@@ -30,8 +30,8 @@ export interface QuantizeOptions extends PlanOptions {
   /** Keeps what is written when `signal` aborts, so that a later run can resume. */
   readonly signal?: AbortSignal;
   readonly onProgress?: (p: QuantizeProgress) => void;
-  /** Which device of the backend encodes; 0 is the host. */
-  readonly device?: number;
+  /** Which device of the backend encodes, or encodes a type; 0 is the host. The bytes are the same. */
+  readonly device?: number | ((type: GgmlType) => number);
 }
 
 export interface QuantizeProgress {
@@ -60,6 +60,8 @@ const DEFAULT_ROOM = 256 * 2 ** 20;
  * that the process has touched before.
  */
 const CHUNK = Math.min(32, Math.max(4, navigator.hardwareConcurrency)) * 2 ** 20;
+/** The same for a card, which must have the rows of several chunks of its own. */
+const CARD_CHUNK = 32 * 2 ** 20;
 /** Chunks being encoded, one after the other without a pause between, while the one before them is written. */
 const AHEAD = 2;
 /** Chunks in memory at once: results, and as many of a source that cannot be read from where it lies. */
@@ -171,7 +173,8 @@ class Run {
     readonly options: QuantizeOptions,
   ) {
     this.#total = plan.tensors.reduce((n, t) => n + t.sourceBytes, 0);
-    this.#chunk = Math.max(1, Math.min(CHUNK, Math.floor((options.room ?? DEFAULT_ROOM) / CHUNKS_HELD)));
+    const most = options.device ? CARD_CHUNK : CHUNK;
+    this.#chunk = Math.max(1, Math.min(most, Math.floor((options.room ?? DEFAULT_ROOM) / CHUNKS_HELD)));
   }
 
   async all(): Promise<QuantizeResult> {
@@ -313,6 +316,7 @@ class Run {
   async #encode(piece: Piece): Promise<Uint8Array> {
     const { tensor: { type, source: from }, row, rows, weights } = piece;
     const dst = this.#buffers.take(rows * rowBytes(type, from.ne[0]));
+    const { device = 0 } = this.options;
     try {
       return await this.backend.quantize({
         srcType: from.type,
@@ -322,7 +326,7 @@ class Run {
         n_rows: rows,
         n_per_row: from.ne[0],
         weights,
-        ...(this.options.device === undefined ? {} : { device: this.options.device }),
+        device: typeof device === "number" ? device : device(type),
       });
     } catch (error) {
       if (!(error instanceof NativeError) || error.code !== "native.data") throw error;
