@@ -3,11 +3,13 @@
  * command given, both run in turn on the same file with the same number of threads, and the factor is the median of the pairs'.
  *
  *   deno run -A scripts/bench_quantize.ts [--threads 2] [--mb 64] [--fast-mb 512] [--repeat 3] [--types Q4_K_S,IQ3_S]
- *                                         [--sources f32,bf16,f16] [--dir FOLDER]
+ *                                         [--sources f32,bf16,f16] [--dir FOLDER] [--device cuda:0]
  *                                         [--peer "llama-quantize"] [--peer-dir FOLDER_AS_THE_PEER_SEES_IT]
  *
  * Types whose encoders search get a file of `--mb`; the others are so fast that the start of a command would be most of the
  * time, and get one of `--fast-mb`. With a folder in memory (a tmpfs) the disk has no part in it.
+ *
+ * With a card given as `--device`, each row is also encoded there, in turn with the host.
  *
  * Beside each row stands its floor: the rate at which one thread copies that source from the file cache and writes a file of
  * the result's size into the same folder, synced, doing nothing else. A command that uses more threads can be above it.
@@ -27,6 +29,7 @@ const { values: options } = parseArgs({
     types: { type: "string" },
     sources: { type: "string", default: "f32" },
     dir: { type: "string" },
+    device: { type: "string" },
     peer: { type: "string" },
     "peer-dir": { type: "string" },
   },
@@ -100,9 +103,9 @@ function quantizeArgs(folder: string, input: string, row: Row, weighted: boolean
   return [...before, `${folder}/${input}`, `${folder}/out.gguf`, fileType, options.threads];
 }
 
-const ours = (input: string, row: Row, weighted: boolean) =>
+const ours = (input: string, row: Row, weighted: boolean, device = "cpu") =>
   seconds(Deno.execPath(), [
-    ...["run", "-A", "--no-check", main, "quantize", "-q"],
+    ...["run", "-A", "--no-check", main, "quantize", "-q", "--device", device],
     ...quantizeArgs(dir, input, row, weighted),
   ]);
 
@@ -132,11 +135,12 @@ function floor(input: string, bytes: number): { read: number; write: number } {
 async function measure(source: string, row: Row, weighted: boolean): Promise<void> {
   const input = `${source}-${row.fast && !weighted ? "fast" : "search"}.gguf`;
   const megabytes = Deno.statSync(`${dir}/${input}`).size / 1e6;
-  const mine: number[] = [], theirs: number[] = [], floors: number[] = [];
+  const mine: number[] = [], card: number[] = [], theirs: number[] = [], floors: number[] = [];
   let outBytes = 0;
   for (let i = 0; i < repeat; i++) {
     const runs = [
       async () => void mine.push(await ours(input, row, weighted)),
+      async () => void (options.device && card.push(await ours(input, row, weighted, options.device))),
       async () => void (peerCommand && theirs.push(await peer(input, row, weighted))),
     ];
     for (const run of i % 2 === 0 ? runs : runs.toReversed()) await run(); // who is first has no advantage
@@ -153,6 +157,10 @@ async function measure(source: string, row: Row, weighted: boolean): Promise<voi
     (outBytes / 1e6).toFixed(0),
   ];
   cells.push(rate(mine), spread(mine));
+  if (options.device) {
+    const factors = card.map((time, i) => mine[i] / time);
+    cells.push(rate(card), spread(card), `${median(factors).toFixed(2)}x`, spread(factors));
+  }
   if (peerCommand) {
     const factors = theirs.map((time, i) => time / mine[i]);
     cells.push(rate(theirs), spread(theirs), `${median(factors).toFixed(2)}x`, spread(factors));
@@ -171,7 +179,12 @@ function removeIfThere(path: string): void {
 const load = () => Deno.loadavg().map((n) => n.toFixed(1)).join(" ");
 console.log(`${options.threads} threads, median of ${repeat}, MB of source a second; load ${load()}`);
 const peerColumns = peerCommand ? ["peer", "spread", "factor", "spread"] : [];
-console.log(["source", "type", "imatrix", "MB in", "MB out", "bloomery", "spread", ...peerColumns, "floor"].join("\t"));
+const cardColumns = options.device ? [options.device, "spread", "factor", "spread"] : [];
+console.log(
+  ["source", "type", "imatrix", "MB in", "MB out", "bloomery", "spread", ...cardColumns, ...peerColumns, "floor"].join(
+    "\t",
+  ),
+);
 const made = ["out.gguf", "floor.gguf", "imatrix.gguf"];
 try {
   for (const source of options.sources.split(",")) {
