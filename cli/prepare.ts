@@ -150,8 +150,10 @@ export const prepare: Command = {
     } else {
       const types = Object.entries(result.types).map(([type, n]) => `${n} ${type}`).join(", ");
       if (result.n_resumed > 0) io.note(`${result.n_resumed} tensors were there from an earlier run`);
+      const { paths } = result;
+      const where = paths.length === 1 ? paths[0] : `${paths.length} files, ${paths[0]} and so on`;
       io.note(
-        `wrote ${result.paths.join(", ")}: ${result.architecture}, ${result.n_tensors} tensors (${types}), ` +
+        `wrote ${where}: ${result.architecture}, ${result.n_tensors} tensors (${types}), ` +
           `${(result.bytes / 1e6).toFixed(1)} MB in ${seconds().toFixed(1)} s`,
       );
     }

@@ -11,6 +11,7 @@ import type { QuantizeSource } from "./quantize_source.ts";
 export function folderQuantizeSource(dir: string, options: PrepareOptions = {}): QuantizeSource {
   const prepared = openPrepared(dir, options);
   const tensors = prepared.tensors.map((t) => ({ ...t, shard: 0, prepared: t }));
+  const of = (tensor: SourceTensor) => (tensor as SourceTensor & { prepared: PreparedTensor }).prepared;
   return {
     name: dir,
     paths: prepared.paths,
@@ -18,8 +19,8 @@ export function folderQuantizeSource(dir: string, options: PrepareOptions = {}):
     alignment: 32,
     tensors,
     warnings: prepared.warnings,
-    read: (tensor, row, rows) =>
-      prepared.read((tensor as SourceTensor & { prepared: PreparedTensor }).prepared, row, rows),
+    locate: (tensor, row, rows) => prepared.locate(of(tensor), row, rows),
+    read: (tensor, row, rows) => prepared.read(of(tensor), row, rows),
     [Symbol.dispose]: () => prepared.close(),
   };
 }

@@ -41,9 +41,10 @@ export interface Imatrix {
   readonly entries: ReadonlyMap<string, Float32Array>;
 }
 
-function fail(path: string, what: string, at: Record<string, unknown> = {}): FormatError {
+function fail(path: string, what: string, at: Record<string, unknown> = {}, hint?: string): FormatError {
   return new FormatError("format.imatrix", `Cannot read importance matrix ${path}: ${what}`, {
     at: { file: path, ...at },
+    ...(hint === undefined ? {} : { hint }),
   });
 }
 
@@ -65,7 +66,8 @@ function readGgufForm(path: string): ImatrixFile {
   using file = openGguf(path);
   const { metadata } = file;
   for (const key of ["imatrix.datasets", "imatrix.chunk_count", "imatrix.chunk_size"]) {
-    if (!metadata.has(key)) throw fail(path, `key ${key} is missing`, { key });
+    if (metadata.has(key)) continue;
+    throw fail(path, `key ${key} is missing`, { key }, "give a file that calibration has written, not a model");
   }
   if (file.tensors.length === 0) throw fail(path, "it holds no tensors");
   const floats = (name: string): Float32Array<ArrayBuffer> | undefined => {
@@ -208,7 +210,12 @@ export function mergeImatrices(files: readonly ImatrixFile[], path: string): Ima
   for (const file of [first, ...others]) {
     if (file.format !== first.format) {
       // one counts rows, the other calls of unknown length: there is no common weight
-      throw fail(file.path, `its format is ${file.format}, that of ${first.path} is ${first.format}`);
+      throw fail(
+        file.path,
+        `its format is ${file.format}, that of ${first.path} is ${first.format}`,
+        {},
+        "one counts rows and the other calls, so they cannot be added: take files of one format",
+      );
     }
     for (const [name, entry] of file.sums) {
       const known = sums.get(name);

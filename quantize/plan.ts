@@ -246,6 +246,11 @@ function tellProblems(problems: readonly Problem[]): string[] {
   );
 }
 
+/** The first names of a list. */
+function someOf(names: readonly string[]): string {
+  return names.slice(0, 8).join(", ") + (names.length > 8 ? ", ..." : "");
+}
+
 interface Named<T> {
   source: T;
   name: string;
@@ -437,6 +442,7 @@ class Planner<T extends SourceTensor> {
           const what =
             `the importance matrix has ${entry.length} values for tensor "${source.name}", expected ${wanted}`;
           this.#problems.push({ what });
+          this.#hint ??= "the importance matrix is of another model: give the one of this model";
         }
         entry = undefined;
       }
@@ -457,15 +463,21 @@ class Planner<T extends SourceTensor> {
   #importanceWarnings(planned: readonly PlannedTensor<T>[]): void {
     const { imatrix } = this.options;
     if (!imatrix || imatrix.entries.size === 0) return;
+    const known = new Set(this.tensors.map((t) => t.name));
+    const foreign = [...imatrix.entries.keys()].filter((name) => !known.has(name));
+    if (foreign.length > 0) {
+      this.#warnings.push(
+        `${foreign.length} of the ${imatrix.entries.size} entries of the importance matrix belong to no tensor of the ` +
+          `model: ${someOf(foreign)}`,
+      );
+    }
     const without = planned.filter((t) =>
       t.convert && !t.importance && !FLOATS.has(t.type.name) && !EXEMPT.has(t.name)
     );
     if (without.length === 0) return;
-    const names = without.slice(0, 8).map((t) => t.source.name).join(", ");
     this.#warnings.push(
-      `${without.length} tensors have no entry in the importance matrix and are encoded without one: ${names}${
-        without.length > 8 ? ", ..." : ""
-      }`,
+      `${without.length} tensors have no entry in the importance matrix and are encoded without one: ` +
+        someOf(without.map((t) => t.source.name)),
     );
   }
 }

@@ -164,6 +164,37 @@ Deno.test("every problem is in one refusal", () => {
   );
 });
 
+Deno.test("tensors with the same trouble share a line that names them all", () => {
+  const fileType = parseFileType("IQ2_XXS");
+  const names = ["attn_k", "attn_output", "attn_q", "ffn_up"].map((w) => `blk.0.${w}.weight`);
+  const tensors = names.map((name) => tensor(name, [256, 8]));
+  assert.throws(() => planQuantization(tensors, metadata(), { fileType }), (e) => {
+    assert.ok(e instanceof QuantizeError);
+    assert.match(
+      e.message,
+      /each of \d tensors becomes iq2_xxs, which needs an importance matrix, and none is given: "blk/,
+    );
+    for (const p of e.at.problems as string[]) assert.match(p, /^tensor "blk\.0\.\w+\.weight" becomes/);
+    return true;
+  });
+  const dry = planQuantization(tensors, metadata(), { fileType, dryRun: true });
+  assert.equal(dry.warnings.length, 1);
+});
+
+Deno.test("entries of an importance matrix that belong to no tensor are told of", () => {
+  const names = ["blk.0.attn_q.weight", "blk.64.attn_q.weight", "blk.64.nextn.eh_proj.weight"];
+  const entries = new Map(names.map((name) => [name, new Float32Array(256).fill(1)]));
+  const { warnings } = planQuantization(model(1), metadata({ block_count: 1 }), {
+    fileType: parseFileType("Q4_K_M"),
+    imatrix: { path: "im", dataset: undefined, n_chunks: 0, entries },
+  });
+  assert.match(
+    warnings[0],
+    /^2 of the 3 entries .* belong to no tensor of the model: blk\.64\.attn_q\.weight, blk\.64/,
+  );
+  assert.match(warnings[1], /tensors have no entry in the importance matrix/);
+});
+
 Deno.test("an expert tensor without a layer of the model is refused", () => {
   const tensors = [tensor("blk.9.ffn_down_exps.weight", [256, 8, 4])];
   assert.throws(

@@ -20,8 +20,8 @@ export interface QuantizeSource extends Disposable {
   readonly tensors: readonly SourceTensor[];
   /** What is odd and does no harm, in sentences. */
   readonly warnings: readonly string[];
-  /** Where rows of a tensor lie, for whoever can read them from there; left out where they are made as they are read. */
-  locate?(tensor: SourceTensor, row: number, rows: number): FileRange;
+  /** Where rows of a tensor lie, for whoever can read them from there; nowhere where they are made as they are read. */
+  locate?(tensor: SourceTensor, row: number, rows: number): FileRange | undefined;
   /** Rows of a tensor in its type. */
   read(tensor: SourceTensor, row: number, rows: number): Uint8Array | Promise<Uint8Array>;
 }

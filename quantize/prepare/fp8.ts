@@ -97,6 +97,7 @@ export function scaled(v: View, scale: View, block: readonly [number, number]): 
   const whole = sizeOf(scale.shape) === 1;
   return {
     ...f32View(v),
+    locate: undefined,
     coded: true,
     read(start, count) {
       const x = f32Of(f32View(v).read(start, count));

@@ -127,6 +127,31 @@ Deno.test("openPrepared() reads any rows of any tensor as they stand in the file
     }
   }));
 
+Deno.test("openPrepared() tells where rows lie only if they lie there as they are wanted", () =>
+  withFolder(async (dir) => {
+    for (const kind of KINDS) {
+      writeCheckpoint(`${dir}${kind}`, testCheckpoint(kind));
+      for (const outtype of ["auto", "f32", "q8_0"] as const) {
+        using source = openPrepared(`${dir}${kind}`, { outtype });
+        let n = 0;
+        for (const t of source.tensors) {
+          for (const [row, rows] of [[0, 1], [Math.floor(t.n_rows / 2), 1], [0, t.n_rows]]) {
+            const at = source.locate(t, row, rows);
+            if (!at) continue;
+            n++;
+            using file = Deno.openSync(at.path);
+            file.seekSync(at.offset, Deno.SeekMode.Start);
+            const bytes = new Uint8Array(at.bytes);
+            file.readSync(bytes);
+            assert.deepEqual(bytes, new Uint8Array(await source.read(t, row, rows)), `${kind} ${t.name}`);
+          }
+        }
+        const asStored = outtype === "auto" || (outtype === "f32" && kind === "mixtral");
+        assert.ok(n > 10 || !asStored, `${kind} as ${outtype}: ${n} places`);
+      }
+    }
+  }));
+
 Deno.test("prepare() keeps or drops tensors by name, and takes another chat template and name", () =>
   withFolder(async (dir) => {
     const folder = `${dir}tiny-qwen3`;

@@ -7,6 +7,7 @@ import { ModelError, QuantizeError } from "../../core/errors.ts";
 import { ggufValue, Metadata } from "../../core/gguf/metadata.ts";
 import { type GgmlType, ggmlType } from "../../core/gguf/types.ts";
 import type { TensorInfo } from "../../core/gguf/write.ts";
+import type { FileRange } from "../../core/program/backend.ts";
 import { type Checkpoint, openCheckpoint } from "../../core/safetensors/read.ts";
 import { globs } from "../patterns.ts";
 import { familyOf } from "./arch/mod.ts";
@@ -70,6 +71,8 @@ export interface PreparedTensors extends Disposable {
    * that f16 cannot hold; both name tensor, row and column.
    */
   read(tensor: PreparedTensor, row: number, rows: number): Promise<Uint8Array>;
+  /** Where these rows lie in a file of the checkpoint, where they are stored as they are wanted. */
+  locate(tensor: PreparedTensor, row: number, rows: number): FileRange | undefined;
   close(): void;
 }
 
@@ -223,12 +226,18 @@ class Preparation {
     refuse(checkpoint.dir, this.#problems);
     const planned = outputs.map((o) => this.#typed(o));
     const views = new Map(planned.map((p) => [p.info, p.view]));
+    const viewOf = (tensor: PreparedTensor): View => {
+      const view = views.get(tensor);
+      if (!view) throw new Error(`tensor ${tensor.name} is not of this source`);
+      return view;
+    };
     return {
       tensors: planned.map((p) => p.info),
-      read(tensor, row, rows) {
-        const view = views.get(tensor);
-        if (!view) throw new Error(`tensor ${tensor.name} is not of this source`);
-        return readRows(tensor, view, row, rows, options.quantize);
+      read: (tensor, row, rows) => readRows(tensor, viewOf(tensor), row, rows, options.quantize),
+      locate(tensor, row, rows) {
+        const view = viewOf(tensor);
+        if (tensor.type.name !== view.dtype.toLowerCase()) return undefined;
+        return view.locate?.(row * tensor.ne[0], rows * tensor.ne[0]);
       },
       close: () => checkpoint.close(),
       [Symbol.dispose]: () => checkpoint.close(),

@@ -40,6 +40,7 @@ function storedView(checkpoint: Checkpoint, t: SafetensorsTensor): View | undefi
       shape: t.shape,
       from: t.name,
       read: (start, count) => checkpoint.readTensor(t, start * size, count * size),
+      locate: (start, count) => ({ path: t.path, offset: t.offset + start * size, bytes: count * size }),
     };
   }
   const codes = FP8_VALUES[t.dtype];

@@ -4,6 +4,7 @@
  * one read asks for.
  * @module
  */
+import type { FileRange } from "../../core/program/backend.ts";
 import { bytesOf, f32Of, type FloatType, release, toF32 } from "./dtype.ts";
 
 /** Element types a view can have: floats, integers, and block formats that are moved as they are. */
@@ -35,6 +36,8 @@ export interface View {
    * Elements `start` to `start + count`, row-major, as bytes of its dtype; whole blocks. The buffer is the caller's.
    */
   read(start: number, count: number): Uint8Array;
+  /** Where these bytes lie in a file, for views that are no more than that; transforms must drop it. */
+  readonly locate?: ((start: number, count: number) => FileRange | undefined) | undefined;
 }
 
 /** Elements of a shape. */
@@ -88,16 +91,21 @@ export function concat(views: readonly View[]): View {
   }
   const ends: number[] = [];
   for (const v of views) ends.push((ends.at(-1) ?? 0) + sizeOf(v.shape));
+  const startOf = (i: number) => i === 0 ? 0 : ends[i - 1];
   return {
     ...first,
     shape: [views.reduce((n, v) => n + v.shape[0], 0), ...inner],
     from: views.length === 1 ? first.from : `${first.from} and ${views.length - 1} more`,
+    locate(start, count) {
+      const i = ends.findIndex((end) => start < end);
+      return start + count <= ends[i] ? views[i].locate?.(start - startOf(i), count) : undefined;
+    },
     read(start, count) {
       const parts: Uint8Array[] = [];
       for (let i = 0; count > 0; i++) {
         if (start >= ends[i]) continue;
         const n = Math.min(count, ends[i] - start);
-        parts.push(views[i].read(start - (i === 0 ? 0 : ends[i - 1]), n));
+        parts.push(views[i].read(start - startOf(i), n));
         start += n;
         count -= n;
       }
@@ -125,6 +133,7 @@ export function pickRows(v: View, shape: readonly number[], rowAt: (row: number)
   const rowBytes = viewBytes(v.dtype, n);
   return {
     ...v,
+    locate: undefined,
     shape,
     read(start, count) {
       const r0 = Math.floor(start / n);
@@ -174,6 +183,7 @@ export function pickColumns(v: View, count: number, columnAt: (column: number) =
   const columns = Array.from({ length: count }, (_, c) => columnAt(c));
   return {
     ...v,
+    locate: undefined,
     shape: [...v.shape.slice(0, -1), count],
     read(start, length) {
       const r0 = Math.floor(start / count);
@@ -215,6 +225,7 @@ export function transpose(v: View): View {
   };
   return {
     ...v,
+    locate: undefined,
     shape: [...v.shape.slice(0, -2), columns, rows],
     read(start, count) {
       const parts: Uint8Array[] = [];
@@ -235,6 +246,7 @@ export function transpose(v: View): View {
 export function mapF32(v: View, f: (x: number) => number): View {
   return {
     ...v,
+    locate: undefined,
     dtype: "F32",
     read(start, count) {
       const x = f32Of(f32View(v).read(start, count));
@@ -253,6 +265,7 @@ export function f32View(v: View): View {
   const dtype = v.dtype;
   return {
     ...v,
+    locate: undefined,
     dtype: "F32",
     read(start, count) {
       const src = v.read(start, count);
@@ -267,6 +280,7 @@ export function f32View(v: View): View {
 export function integers(v: View): View {
   return {
     ...v,
+    locate: undefined,
     dtype: "I32",
     read(start, count) {
       const out = Int32Array.from(f32Of(f32View(v).read(start, count)));
