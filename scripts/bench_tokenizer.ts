@@ -5,7 +5,8 @@
  *   deno run -A scripts/bench_tokenizer.ts --vocab DIR --text FILE [--text FILE ...] [--rounds 5] [--synthetic 250000]
  *     [--peer COMMAND --work DIR [--peer-work DIR]]
  *
- * `open ms`: wall time in a fresh process from the call that opens the file to the ids of a first line of text.
+ * `open ms`: wall time in a fresh process from the call that opens the file to the ids of a first line of text; `cpu ms`
+ * is the processor time of it, all threads together.
  *
  * `MB/s`: each round of ours encodes each text with a tokenizer opened anew, so nothing is remembered from the round
  * before; the compiler is warm. Processor time counts all threads, collector and compiler included, so that a busy
@@ -13,7 +14,7 @@
  * peer's rate, or its rate.
  *
  * `--peer COMMAND` is run as `COMMAND -m VOCAB -f TEXT --ids --log-disable`, with each text and with one letter; its rate
- * is from the difference of the two, so that opening does not count. Vocabulary and texts are copied into `--work`,
+ * is from the difference of the two, so that opening does not count. Every number is the least of the rounds. Vocabulary and texts are copied into `--work`,
  * which the peer sees as `--peer-work`. Rounds alternate. `--synthetic N` adds a made byte-level vocabulary of N tokens
  * with two merges a token.
  * @module
@@ -33,22 +34,31 @@ function flags(name: string): string[] {
 
 /** What a fresh process is started for. */
 function printOpenTime(path: string): void {
+  const before = process.cpuUsage();
   const start = performance.now();
   using file = openGguf(path);
   tokenizerFromGguf(file.metadata).encode(FIRST_LINE);
-  console.log(performance.now() - start);
+  const wall = performance.now() - start;
+  console.log(wall, sinceMs(before));
 }
 
-function median(values: number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[sorted.length >> 1];
+/** Processor time in ms since then. */
+function sinceMs(before: NodeJS.CpuUsage): number {
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / 1000;
 }
 
-function openMs(path: string): number {
+/** Each column's least value. */
+function least(rows: readonly (readonly number[])[]): number[] {
+  return rows.length === 0 ? [] : rows[0].map((_, i) => Math.min(...rows.map((row) => row[i])));
+}
+
+/** Wall and processor time in ms. */
+function openMs(path: string): number[] {
   const args = ["run", "-A", "--no-check", import.meta.filename!, "--open", path];
   const { stdout, success } = new Deno.Command(Deno.execPath(), { args, stderr: "inherit" }).outputSync();
   if (!success) Deno.exit(1);
-  return Number(new TextDecoder().decode(stdout));
+  return new TextDecoder().decode(stdout).trim().split(" ").map(Number);
 }
 
 interface Text {
@@ -65,8 +75,7 @@ function ours(path: string, texts: readonly Text[]): number[] {
     tokenizer.encode(FIRST_LINE);
     const before = process.cpuUsage();
     tokenizer.encode(text);
-    const { user, system } = process.cpuUsage(before);
-    return (user + system) / 1000;
+    return sinceMs(before);
   });
 }
 
@@ -96,9 +105,9 @@ class Peer {
     return times[0] + times[1];
   }
 
+  /** Of one letter, then of each text. */
   encode(texts: readonly Text[]): number[] {
-    const letter = this.run("letter.txt");
-    return texts.map((_, i) => Math.max(this.run(`text${i}.txt`) - letter, 0.1));
+    return [this.run("letter.txt"), ...texts.map((_, i) => this.run(`text${i}.txt`))];
   }
 }
 
@@ -159,13 +168,13 @@ function main(): void {
   }
 
   const sizes = texts.map(({ name, megabytes }) => `${name} ${megabytes.toFixed(2)}`).join(", ");
-  console.log(`# MB of text: ${sizes}; median of ${rounds} rounds, processor time; deno ${Deno.version.deno}`);
+  console.log(`# MB of text: ${sizes}; least processor time of ${rounds} rounds; deno ${Deno.version.deno}`);
   const head = [...(peer ? ["MB/s", "peer MB/s", "ratio"] : ["MB/s"]), ...texts.map(({ name }) => name)];
-  console.log(["vocabulary", "n_vocab", "open ms", ...head].join("\t"));
+  console.log(["vocabulary", "n_vocab", "open ms", "cpu ms", ...head].join("\t"));
   for (const path of paths) {
     peer?.take(path);
     for (let i = 0; i < 3; i++) ours(path, texts); // warms the compiler up
-    const opens: number[] = [];
+    const opens: number[][] = [];
     const mine: number[][] = [];
     const theirs: number[][] = [];
     for (let round = 0; round < rounds; round++) {
@@ -173,17 +182,20 @@ function main(): void {
       mine.push(ours(path, texts));
       if (peer) theirs.push(peer.encode(texts));
     }
-    const ms = (samples: number[][]) => {
-      const each = texts.map((_, i) => median(samples.map((sample) => sample[i])));
-      return [each.reduce((sum, one) => sum + one, 0), ...each];
-    };
-    const megabytes = [texts.reduce((sum, text) => sum + text.megabytes, 0), ...texts.map((text) => text.megabytes)];
-    const [rates, peerRates] = [mine, theirs].map((samples) => ms(samples).map((one, i) => megabytes[i] / one * 1000));
+    const withSum = (each: number[]) => [each.reduce((sum, one) => sum + one, 0), ...each];
+    const megabytes = withSum(texts.map((text) => text.megabytes));
+    const [letter, ...whole] = least(theirs);
+    const rates = withSum(least(mine)).map((ms, i) => megabytes[i] / ms * 1000);
+    const peerRates = withSum(whole.map((ms) => Math.max(ms - letter, 0.1))).map((ms, i) => megabytes[i] / ms * 1000);
     const compared = rates.map((rate, i) => (peer ? rate / peerRates[i] : rate).toFixed(peer ? 1 : 2));
     const cells = peer ? [rates[0].toFixed(2), peerRates[0].toFixed(2), ...compared] : compared;
     using file = openGguf(path);
     const { n_vocab } = tokenizerFromGguf(file.metadata);
-    console.log([path.split("/").pop()!.replace(".gguf", ""), n_vocab, median(opens).toFixed(0), ...cells].join("\t"));
+    console.log(
+      [path.split("/").pop()!.replace(".gguf", ""), n_vocab, ...least(opens).map((ms) => ms.toFixed(0)), ...cells].join(
+        "\t",
+      ),
+    );
   }
   if (made !== undefined) Deno.removeSync(made, { recursive: true });
 }
