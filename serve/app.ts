@@ -75,7 +75,7 @@ export class App {
       prompt,
       maxTokens: this.#room(prompt, request),
       sampler: createSampler(this.model, request, index),
-      constraint: constraintOf(request, this.model.tokenizer, reasoning),
+      constraint: constraintOf(request, this.model, reasoning),
       stops: request.stop ?? [],
       cachePrompt: request.cache_prompt,
       slotId: slotId < 0 ? undefined : slotId,

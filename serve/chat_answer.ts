@@ -35,7 +35,7 @@ export function startChat(
   const { chat, tokenizer } = app.model;
   const { prompt, inReasoning } = renderChat(app, request);
   const tags = chat.reasoningTags;
-  const call = forcedCall(request, chat.family);
+  const call = forcedCall(request, chat);
   const reasoning = tags && { ...tags, open: inReasoning };
   const plan = app.plan({ ...request, call }, chatTokens(tokenizer, prompt), 0, reasoning);
   const withTools = request.tools?.length && request.tool_choice !== "none";

@@ -6,7 +6,8 @@
 import { ChatFormat as ModelFormat, textContent } from "../core/chat/format.ts";
 import { createOutputParser } from "../core/chat/reasoning.ts";
 import type { ChatMessage, ChatTemplateOptions } from "../core/chat/template.ts";
-import { detectFamily, preservedMarkers, reasoningTags } from "../core/chat/tool_calls/detect.ts";
+import { callForm, detectFamily, preservedMarkers, reasoningTags } from "../core/chat/tool_calls/detect.ts";
+import { callRules } from "../core/chat/tool_calls/form.ts";
 import type { ChatFormat, ChatInput, Tokenizer } from "./model.ts";
 
 /**
@@ -17,6 +18,7 @@ export function chatFormat(source: string, options: ChatTemplateOptions, tokeniz
   const template = new ModelFormat(source, options);
   const family = detectFamily(source);
   const tags = reasoningTags(source);
+  const form = callForm(source);
   return {
     source,
     render: (input) => render(template, input, tags),
@@ -29,7 +31,7 @@ export function chatFormat(source: string, options: ChatTemplateOptions, tokeniz
         startsInReasoning: inReasoning,
         streaming: stream,
       }),
-    family: typeof family === "string" ? family : family.name,
+    callRules: (tools, many) => form && callRules(form, tools, many),
     reasoningTags: tags,
     preservedTokens: new Set(
       preservedMarkers(source).flatMap((marker) => {

@@ -13,7 +13,7 @@ import {
 } from "../core/sampling/grammar/mod.ts";
 import { ApiError, unsupported } from "./errors.ts";
 import type { CallForm } from "./forced_call.ts";
-import type { Tokenizer } from "./model.ts";
+import type { ServedModel, Tokenizer } from "./model.ts";
 
 /** The fields that ask for a form. */
 export interface FormRequest {
@@ -45,11 +45,14 @@ export interface ReasoningBlock {
  */
 export function constraintOf(
   request: FormRequest,
-  tokenizer: Tokenizer,
+  model: ServedModel,
   reasoning?: ReasoningBlock,
 ): Constraint | undefined {
   const grammar = grammarOf(formsOf(request));
-  return grammar && new Constraint(new GrammarMatcher(grammar, vocabOf(tokenizer)), tokenizer, reasoning);
+  return grammar && new Constraint(new GrammarMatcher(grammar, vocabOf(model)), model, {
+    reasoning,
+    markers: request.call !== undefined,
+  });
 }
 
 /** A form: the field that asks for it, its text, and how to compile it. */
@@ -75,7 +78,7 @@ function grammarOf(given: Form[]): Grammar | undefined {
   try {
     return compiled(key, compile);
   } catch (cause) {
-    if (!(cause instanceof BloomeryError)) throw cause;
+    if (!(cause instanceof BloomeryError) || cause instanceof ApiError) throw cause;
     throw new ApiError(400, "invalid_request_error", "invalid_form", `${param}: ${cause.message}`, {
       param,
       apiCode: cause.code,
@@ -116,16 +119,22 @@ function compiled(key: string, compile: () => Grammar): Grammar {
 const vocabs = new WeakMap<Tokenizer, VocabTrie>();
 
 /** Arranges a vocabulary for grammars, which takes some tenths of a second: when a server starts, not when it answers. */
-export function prepareVocabulary(tokenizer: Tokenizer): void {
-  vocabOf(tokenizer);
+export function prepareVocabulary(model: ServedModel): void {
+  vocabOf(model);
 }
 
-function vocabOf(tokenizer: Tokenizer): VocabTrie {
+function vocabOf(model: ServedModel): VocabTrie {
+  const { tokenizer } = model;
   let vocab = vocabs.get(tokenizer);
   if (vocab === undefined) {
-    vocabs.set(tokenizer, vocab = new VocabTrie(tokenizer.n_vocab, (id) => tokenizer.pieceBytes(id, false)));
+    vocabs.set(tokenizer, vocab = new VocabTrie(tokenizer.n_vocab, (id) => shownBytes(model, id)));
   }
   return vocab;
+}
+
+/** A token's bytes as the parser sees them: those of markers too. */
+function shownBytes({ tokenizer, chat }: ServedModel, id: number): Uint8Array {
+  return tokenizer.pieceBytes(id, chat.preservedTokens.has(id) && !tokenizer.eogIds.has(id));
 }
 
 export class Constraint {
@@ -137,11 +146,22 @@ export class Constraint {
   #phase: "start" | "reasoning" | "form";
   #thought = "";
   readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  readonly #model: ServedModel;
+  /** Control tokens, which only calls are written with. */
+  readonly #forbidden: readonly number[];
 
-  constructor(matcher: GrammarMatcher, tokenizer: Tokenizer, reasoning?: ReasoningBlock) {
+  /** @param markers The form has control tokens in it, by their text. */
+  constructor(
+    matcher: GrammarMatcher,
+    model: ServedModel,
+    { reasoning, markers }: { reasoning: ReasoningBlock | undefined; markers: boolean },
+  ) {
+    const { tokenizer } = model;
+    this.#model = model;
     this.#matcher = matcher;
     this.#tokenizer = tokenizer;
     this.#reasoning = reasoning;
+    this.#forbidden = markers ? [] : [...model.chat.preservedTokens].filter((id) => tokenizer.isControl(id));
     if (reasoning !== undefined) {
       const ids = tokenizer.encode(reasoning.start, { addSpecial: false, parseSpecial: true });
       this.#opener = ids.length === 1 ? ids[0] : undefined;
@@ -163,6 +183,7 @@ export class Constraint {
     const opener = this.#phase === "start" ? this.#opener! : -1;
     const logit = logits[opener];
     this.#matcher.apply(logits, this.#tokenizer.eogIds);
+    for (const id of this.#forbidden) if (!this.#tokenizer.eogIds.has(id)) logits[id] = -Infinity;
     if (opener >= 0) logits[opener] = logit;
   }
 
@@ -173,7 +194,7 @@ export class Constraint {
       if (this.#phase === "reasoning") return;
     }
     if (this.#phase === "form") {
-      this.#matcher.accept(this.#tokenizer.pieceBytes(token, false));
+      this.#matcher.accept(shownBytes(this.#model, token));
       return;
     }
     this.#thought += this.#decoder.decode(this.#tokenizer.pieceBytes(token, true), { stream: true });

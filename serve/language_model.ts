@@ -71,7 +71,7 @@ function chatOf(model: LanguageModel, override: string | undefined): ChatFormat 
     source: plain.source,
     render: (input) => pick(input.tools).render(input),
     createParser: (input) => pick(input.tools).createParser(input),
-    family: withTools.family,
+    callRules: withTools.callRules,
     reasoningTags: plain.reasoningTags,
     preservedTokens: plain.preservedTokens.union(withTools.preservedTokens),
     stops: [...new Set([...plain.stops, ...withTools.stops])],

@@ -3,6 +3,7 @@
  * so that the server runs on any engine that keeps these promises, a test's included.
  * @module
  */
+import type { Rules } from "../core/sampling/grammar/expr.ts";
 import type { SamplingParams } from "../core/sampling/mod.ts";
 import type { Tokenizer as CoreTokenizer } from "../core/tokenizer/types.ts";
 
@@ -125,8 +126,12 @@ export interface ChatFormat {
   /** @throws TextError `text.template_refused` with the template's own words. */
   render(input: ChatInput): { prompt: string; inReasoning: boolean };
   createParser(input: ParserInput): OutputParser;
-  /** How answers are written: the name of the template's family. */
-  readonly family: string;
+  /**
+   * The grammar of an answer that is a call of one of the tools, or several where `many`; undefined where calls of this
+   * family cannot be put in one.
+   * @throws TextError for parameters of a tool that cannot be compiled.
+   */
+  callRules(tools: readonly unknown[], many: boolean): Rules | undefined;
   /** Tags around the reasoning of this family, where it has such. */
   readonly reasoningTags: { start: string; end: string } | undefined;
   /** Control tokens whose text the parser needs. */

@@ -76,7 +76,7 @@ const OPEN_PATHS = ["/health", "/v1/health"];
  */
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
   const { model } = options;
-  prepareVocabulary(model.tokenizer);
+  prepareVocabulary(model);
   const scheduler = new Scheduler(model.engine, {
     n_slots: options.n_slots ?? 4,
     ...(options.maxQueue === undefined ? {} : { maxQueue: options.maxQueue }),

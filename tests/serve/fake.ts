@@ -8,11 +8,11 @@ import { EngineError } from "../../core/errors.ts";
 import type { Engine, Sequence, ServedModel, StepOutput, StepRequest, Tokenizer } from "../../serve/model.ts";
 import { chatFormat } from "../../serve/chat_format.ts";
 
-const SPECIALS = ["<|im_start|>", "<|im_end|>", "<s>"];
-export const IM_START = 256, IM_END = 257, BOS = 258;
+const SPECIALS = ["<|im_start|>", "<|im_end|>", "<s>", "[TOOL_CALLS]"];
+export const IM_START = 256, IM_END = 257, BOS = 258, TOOL_CALLS = 259;
 /** Tokens of several bytes, so that texts have boundaries inside. */
 const WORDS = ["the ", "\n\n", "Alice", "ab", '{"', "tool", "</", "think"];
-const FIRST_WORD = 259;
+const FIRST_WORD = 260;
 export const N_VOCAB = FIRST_WORD + WORDS.length;
 const encoder = new TextEncoder();
 const latin1 = (bytes: Iterable<number>) => Array.from(bytes, (b) => String.fromCharCode(b)).join("");
@@ -122,6 +122,8 @@ export class FakeSequence implements Sequence {
 }
 
 export interface FakeOptions {
+  /** Another chat template. */
+  template?: string;
   n_ctx?: number;
   n_ubatch?: number;
   topK?: number;
@@ -250,7 +252,7 @@ export function fakeModel(options: FakeOptions = {}): ServedModel & { engine: Fa
     meta: { architecture: "fake", n_ctx_train: 512, n_embd: 1, n_params: 1, size: 1, vocab_type: "fake" },
     engine: new FakeEngine(tokenizer, options),
     tokenizer,
-    chat: chatFormat(TEMPLATE, { bosToken: "<s>", eosToken: "<|im_end|>" }, tokenizer),
+    chat: chatFormat(options.template ?? TEMPLATE, { bosToken: "<s>", eosToken: "<|im_end|>" }, tokenizer),
     sampling: {},
   };
 }

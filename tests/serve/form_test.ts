@@ -1,5 +1,9 @@
 /** Answers in a form: grammars, JSON schemas and response_format, against a model that would say something else. */
 import assert from "node:assert/strict";
+import { type Constraint, constraintOf } from "../../serve/constraint.ts";
+import { forcedCall } from "../../serve/forced_call.ts";
+import type { Conversation } from "../../serve/schemas.ts";
+import { fakeModel, IM_END, N_VOCAB, TOOL_CALLS } from "./fake.ts";
 import { withServer } from "./harness.ts";
 
 Deno.test("a grammar decides what can be said", async () => {
@@ -102,4 +106,70 @@ Deno.test("tool_choice makes the answer a call, of any tool or of the named one"
       assert.deepEqual([status, answer.error.param], [400, param]);
     }
   });
+});
+
+/** A chat in which the fake model's script works, written as another family writes calls. */
+const templateOf = (markers: string) =>
+  `{# ${markers} #}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}` +
+  "<|im_start|>assistant\n";
+
+Deno.test("tool_choice forces calls of every way to write them", async () => {
+  const parameters = {
+    type: "object",
+    properties: { city: { enum: ["Berlin", "Seoul"] }, note: { type: "string", enum: ["a < b", "c"] } },
+    required: ["city", "note"],
+  };
+  const tools = [{ type: "function" as const, function: { name: "get_weather", parameters } }];
+  for (
+    const markers of [
+      "<tool_call> <function= <parameter=",
+      "<tool_call> <arg_key>",
+      "[TOOL_CALLS] [ARGS]",
+      "<|channel|> <|message|>",
+      "<|tool_calls_section_begin|> <|tool_call_begin|>",
+      "<｜tool▁calls▁begin｜>",
+      "<minimax:tool_call> <invoke name=",
+      "dsml_token DSML tool_calls",
+    ]
+  ) {
+    await withServer({ n_ctx: 2048, template: templateOf(markers) }, async ({ client }) => {
+      const { choices: [choice] } = await client.chat.completions.create({
+        model: "fake",
+        messages: [{ role: "user", content: "babble" }],
+        tools,
+        tool_choice: "required",
+        max_tokens: 900,
+        temperature: 0,
+      });
+      assert.equal(choice.finish_reason, "tool_calls", markers);
+      const [call] = choice.message.tool_calls!;
+      assert.ok(call.type === "function" && call.function.name === "get_weather");
+      const { city, note } = JSON.parse(call.function.arguments);
+      assert.ok(["Berlin", "Seoul"].includes(city) && ["a < b", "c"].includes(note), markers);
+    });
+  }
+  await withServer({ template: templateOf("<response> <think>") }, async ({ post }) => {
+    const messages = [{ role: "user", content: "x" }];
+    const { status, body } = await post("/v1/chat/completions", { messages, tools, tool_choice: "required" });
+    assert.deepEqual([status, body.error.param], [400, "tool_choice"]);
+  });
+});
+
+Deno.test("a forced call may use the markers that are control tokens; another form may not", () => {
+  const model = fakeModel({ template: templateOf("[TOOL_CALLS] [ARGS]") });
+  assert.ok(model.chat.preservedTokens.has(TOOL_CALLS));
+  const allowed = (constraint: Constraint | undefined) => {
+    const logits = new Float32Array(N_VOCAB);
+    constraint!.apply(logits);
+    return [logits[TOOL_CALLS] === 0, logits[IM_END] === 0];
+  };
+  const request = { tool_choice: "required", tools: [{ type: "function", function: { name: "f" } }] };
+  const call = forcedCall(request as unknown as Conversation, model.chat);
+  const constraint = constraintOf({ call }, model);
+  assert.deepEqual(allowed(constraint), [true, false]);
+  constraint!.accept(TOOL_CALLS);
+  assert.deepEqual(allowed(constraint), [false, false]);
+  for (const byte of new TextEncoder().encode("f[ARGS]{}")) constraint!.accept(byte);
+  assert.deepEqual(allowed(constraint), [false, true]);
+  assert.deepEqual(allowed(constraintOf({ grammar: 'root ::= "[" .*' }, model)), [false, false]);
 });

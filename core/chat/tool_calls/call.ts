@@ -3,6 +3,7 @@
  * @module
  */
 import type { Reading, Source } from "./stream.ts";
+import type { CallForm } from "./form.ts";
 import type { CallWriter } from "./writer.ts";
 
 /** A complete call: `arguments` is JSON text of an object. */
@@ -44,6 +45,8 @@ export interface Family {
   preserved: readonly string[];
   /** Strings that end an answer besides the end tokens. */
   stops?: readonly string[];
+  /** How calls are written, where a grammar can say it; the template may decide between ways. */
+  form?(template: string): CallForm;
   /** Length of made-up ids, where the template takes no other. */
   idLength?: number;
 }

@@ -2,6 +2,7 @@
  * DeepSeek R1 and V3 (`function`, separator, NAME, a fenced JSON block) and V3.1 (NAME, separator, JSON).
  * @module
  */
+import { alt, seq, text } from "../../sampling/grammar/expr.ts";
 import type { Family } from "./call.ts";
 import { jsonArguments } from "./json_call.ts";
 import { before, closing, literal, space } from "./stream.ts";
@@ -34,6 +35,20 @@ export const deepseek: Family = {
       yield* closing(s, ["```"]);
       yield* closing(s, [CALL_END]);
     }
+  },
+  form(template) {
+    const fenced = template.includes("```json");
+    return {
+      begin: text(SECTION),
+      end: text(SECTION_END),
+      between: alt([text("\n"), text("")]),
+      call: (tool) => {
+        const [head, tail] = fenced
+          ? [`function${SEPARATOR}${tool.name}\n\`\`\`json\n`, "\n```"]
+          : [`${tool.name}${SEPARATOR}`, ""];
+        return seq(text(CALL + head), tool.args, text(tail + CALL_END));
+      },
+    };
   },
   preserved: [SECTION, SECTION_END, CALL, CALL_END, SEPARATOR, "<think>", "</think>"],
 };

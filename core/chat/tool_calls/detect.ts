@@ -5,10 +5,11 @@
 import type { Family } from "./call.ts";
 import { deepseek } from "./deepseek.ts";
 import { dsml } from "./dsml.ts";
+import type { CallForm } from "./form.ts";
 import { gemma4 } from "./gemma.ts";
 import { gigachat } from "./gigachat.ts";
 import { glm } from "./glm.ts";
-import { harmonyPreserved } from "./harmony.ts";
+import { harmonyForm, harmonyPreserved } from "./harmony.ts";
 import { hermes } from "./hermes.ts";
 import {
   apertus,
@@ -22,7 +23,7 @@ import {
   nemotronV2,
 } from "./json_list.ts";
 import { kimiK2 } from "./kimi.ts";
-import { kimiK3Preserved } from "./kimi_k3.ts";
+import { kimiK3Form, kimiK3Preserved } from "./kimi_k3.ts";
 import { lfm2 } from "./lfm2.ts";
 import { llama3 } from "./llama3.ts";
 import { minimaxM1, minimaxM2 } from "./minimax.ts";
@@ -85,6 +86,12 @@ export function reasoningTags(template: string): { start: string; end: string } 
 
 export function detectFamily(template: string): Detected {
   return families.find(([, ...markers]) => markers.every((m) => template.includes(m)))?.[0] ?? plain;
+}
+
+/** How the template's family writes calls; undefined where it has none that a grammar could say. */
+export function callForm(template: string): CallForm | undefined {
+  const family = detectFamily(template);
+  return family === "harmony" ? harmonyForm : family === "kimi-k3" ? kimiK3Form : family.form?.(template);
 }
 
 /** Markers of the template's family that must reach the parser as text although they are control tokens. */

@@ -3,8 +3,9 @@
  * `string="true"` (literal) or `"false"` (JSON).
  * @module
  */
+import { text } from "../../sampling/grammar/expr.ts";
 import type { Family } from "./call.ts";
-import { taggedCalls } from "./tagged.ts";
+import { taggedCalls, taggedForm } from "./tagged.ts";
 
 export function dsml(block: "function_calls" | "tool_calls"): Family {
   const mark = "｜DSML｜";
@@ -23,6 +24,12 @@ export function dsml(block: "function_calls" | "tool_calls"): Family {
     callEndsReasoning: true,
     starts: [`<${mark}${block}>`],
     calls: (s, _marker, tools, w) => taggedCalls(s, format, tools, w),
+    form: () => ({
+      begin: text(`<${mark}${block}>\n`),
+      end: text(`\n</${mark}${block}>`),
+      between: text("\n"),
+      call: (tool) => taggedForm(tool, format, (m) => `" string="${m.isString}"`),
+    }),
     preserved: [mark, "<think>", "</think>"],
   };
 }

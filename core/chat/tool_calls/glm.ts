@@ -3,8 +3,10 @@
  * between the parts.
  * @module
  */
+import { seq, text } from "../../sampling/grammar/expr.ts";
 import { Members } from "./arguments.ts";
 import type { Family } from "./call.ts";
+import { elements } from "./form.ts";
 import { before, literal, space } from "./stream.ts";
 
 const KEY = "<arg_key>", KEY_END = "</arg_key>", VALUE = "<arg_value>", VALUE_END = "</arg_value>";
@@ -35,6 +37,19 @@ export const glm: Family = {
     if (!(yield* w.broken([CALL_END]))) return false;
     if ((yield* literal(s, [CALL_END])) !== undefined) s.mark = s.pos;
     return true;
+  },
+  form(template) {
+    // GLM 4.5 and 4.6 put every part on a line of its own.
+    const n = template.includes("</arg_key>\n") ? "\n" : "";
+    return {
+      between: text(n),
+      call: (tool) =>
+        seq(
+          text(`${CALL}${tool.name}${n}`),
+          elements(tool, ({ key }) => `${KEY}${key}${KEY_END}${n}${VALUE}`, `${VALUE_END}${n}`, VALUE_END),
+          text(CALL_END),
+        ),
+    };
   },
   preserved: [CALL, CALL_END, KEY, KEY_END, VALUE, VALUE_END, "<think>", "</think>"],
 };

@@ -4,6 +4,8 @@
  * @module
  */
 import type { AnswerSetup, Sink } from "../reasoning.ts";
+import { alt, optional, repeat, seq, text, without } from "../../sampling/grammar/expr.ts";
+import type { CallForm } from "./form.ts";
 import { jsonArguments } from "./json_call.ts";
 import { before, literal, type Reading, type Source, space, until } from "./stream.ts";
 
@@ -11,6 +13,24 @@ const MESSAGE = "<|message|>", CHANNEL = "<|channel|>", START = "<|start|>";
 const ENDS = ["<|end|>", "<|call|>", "<|return|>"];
 
 export const harmonyPreserved = [CHANNEL, "<|constrain|>", MESSAGE, START, "<|end|>"];
+
+/** A call behind any number of thoughts; its header as the model writes it. */
+export const harmonyForm: CallForm = {
+  begin: repeat(
+    seq(text(`${CHANNEL}analysis${MESSAGE}`), without("<|"), text(`<|end|>${START}assistant`)),
+    0,
+    Infinity,
+  ),
+  call: (tool) =>
+    seq(
+      alt([
+        text(`${CHANNEL}commentary to=functions.${tool.name} <|constrain|>json${MESSAGE}`),
+        text(` to=functions.${tool.name}${CHANNEL}commentary json${MESSAGE}`),
+      ]),
+      tool.args,
+      optional(text("<|call|>")),
+    ),
+};
 
 /** Reads a whole answer, whose prompt ended in `<|start|>assistant`. */
 export function* harmony(s: Source, sink: Sink, setup: AnswerSetup): Reading<void> {

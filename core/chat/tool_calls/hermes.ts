@@ -3,7 +3,9 @@
  * a call.
  * @module
  */
+import { alt, seq, text } from "../../sampling/grammar/expr.ts";
 import type { Family } from "./call.ts";
+import { objectCall } from "./form.ts";
 import { callObject } from "./json_call.ts";
 import { closing, space } from "./stream.ts";
 
@@ -19,5 +21,9 @@ export const hermes: Family = {
     yield* closing(s, ["</tool_call>"]);
     return true;
   },
+  form: () => ({
+    between: alt([text("\n"), text("")]),
+    call: (tool) => seq(text("<tool_call>\n"), objectCall(tool), text("\n</tool_call>")),
+  }),
   preserved: ["<tool_call>", "</tool_call>", "<think>", "</think>"],
 };

@@ -3,9 +3,12 @@
  * Functionary 3.1, whose markers carry the name.
  * @module
  */
+import { classOf, repeat, seq, text } from "../../sampling/grammar/expr.ts";
 import type { Family } from "./call.ts";
 import { callArray, type CallKeys, callObject, jsonArguments, keyedCall } from "./json_call.ts";
 import { before, closing, literal, space } from "./stream.ts";
+
+const anyIndex = repeat(classOf([[0x30, 0x39]]), 1, 4);
 
 interface ListFormat {
   name: string;
@@ -38,6 +41,18 @@ function listFamily(f: ListFormat): Family {
       if (f.end !== undefined) yield* closing(s, [f.end]);
       return true;
     },
+    form: () => ({
+      begin: text(f.start + (f.fence === undefined ? "" : `\n${f.fence}\n`) + (f.start.endsWith("[") ? "" : "[")),
+      end: text(`]${f.fence === undefined ? "" : "\n"}${f.end ?? ""}`),
+      between: text(", "),
+      call: (tool) => {
+        const name = JSON.stringify(tool.name);
+        if (f.nameIsKey) return seq(text(`{${name}: `), tool.args, text("}"));
+        const { name: key = "name", args: [argsKey] = ["arguments"], id } = f.keys ?? {};
+        const head = id === undefined ? text("{") : seq(text(`{"${id}": "`), anyIndex, text('", '));
+        return seq(head, text(`"${key}": ${name}, "${argsKey}": `), tool.args, text("}"));
+      },
+    }),
     preserved: [f.start, f.end, f.reasoning?.start, f.reasoning?.end, f.content?.start, f.content?.end]
       .filter((m) => m !== undefined),
   };
@@ -95,6 +110,10 @@ export const functionary31: Family = {
     yield* closing(s, ["</function>"]);
     return true;
   },
+  form: () => ({
+    between: text(""),
+    call: (tool) => seq(text(`<function=${tool.name}>`), tool.args, text("</function>")),
+  }),
   preserved: [],
 };
 

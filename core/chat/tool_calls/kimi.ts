@@ -2,12 +2,15 @@
  * Kimi K2: a section of calls `functions.NAME:IDX`, which is the call's id too, and JSON arguments.
  * @module
  */
+import { classOf, repeat, seq, text } from "../../sampling/grammar/expr.ts";
 import type { Family } from "./call.ts";
 import { jsonArguments } from "./json_call.ts";
 import { before, closing, literal, space } from "./stream.ts";
 
 const SECTION = "<|tool_calls_section_begin|>", SECTION_END = "<|tool_calls_section_end|>";
 const CALL = "<|tool_call_begin|>", CALL_END = "<|tool_call_end|>", ARGUMENTS = "<|tool_call_argument_begin|>";
+
+const anyIndex = repeat(classOf([[0x30, 0x39]]), 1, 4);
 
 export const kimiK2: Family = {
   name: "kimi-k2",
@@ -32,5 +35,11 @@ export const kimiK2: Family = {
       yield* closing(s, [CALL_END]);
     }
   },
+  form: () => ({
+    begin: text(SECTION),
+    end: text(SECTION_END),
+    between: text(""),
+    call: (tool) => seq(text(`${CALL}functions.${tool.name}:`), anyIndex, text(ARGUMENTS), tool.args, text(CALL_END)),
+  }),
   preserved: [SECTION, SECTION_END, CALL, CALL_END, ARGUMENTS, "<think>", "</think>"],
 };

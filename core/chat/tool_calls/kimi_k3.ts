@@ -4,15 +4,37 @@
  * @module
  */
 import type { AnswerSetup, Sink } from "../reasoning.ts";
+import { classOf, optional, repeat, seq, text } from "../../sampling/grammar/expr.ts";
 import { Members } from "./arguments.ts";
 import type { ToolSet } from "./call.ts";
-import { before, literal, type Reading, type Source, space, until } from "./stream.ts";
+import { type CallForm, elements } from "./form.ts";
+import { before, closing, literal, type Reading, type Source, space, until } from "./stream.ts";
 import type { CallWriter } from "./writer.ts";
 
 const OPEN = "<|open|>", CLOSE = "<|close|>", SEP = "<|sep|>";
 const open = (tag: string) => `${OPEN}${tag}${SEP}`, close = (tag: string) => `${CLOSE}${tag}${SEP}`;
 
 export const kimiK3Preserved = [OPEN, CLOSE, SEP, "<|end_of_msg|>"];
+
+export const kimiK3Form: CallForm = {
+  begin: seq(optional(seq(optional(text(open("response"))), text(close("response")))), text(open("tools"))),
+  end: text(close("tools")),
+  between: text(""),
+  call: (tool) =>
+    seq(
+      text(`${OPEN}call tool="${tool.name}" index="`),
+      repeat(classOf([[0x30, 0x39]]), 1, 4),
+      text(`"${SEP}`),
+      elements(
+        tool,
+        // Another type than string says that the value is JSON; which one does not matter to a reader.
+        (m) => `${OPEN}argument key="${m.key}" type="${m.isString ? "string" : "object"}"${SEP}`,
+        close("argument"),
+        close("argument"),
+      ),
+      text(close("call")),
+    ),
+};
 
 /** Reads a whole answer. */
 export function* kimiK3(s: Source, sink: Sink, setup: AnswerSetup): Reading<void> {
@@ -30,7 +52,7 @@ export function* kimiK3(s: Source, sink: Sink, setup: AnswerSetup): Reading<void
     if (setup.keepReasoning && marker === close("think")) sink.content(marker);
   }
   while (true) {
-    yield* literal(s, [open("response")]);
+    yield* closing(s, [open("response")]);
     const marker = yield* until(s, [...tools, ...ends], (text) => sink.content(text), tools.length > 0);
     if (marker === undefined) return;
     if (marker !== open("tools")) continue;

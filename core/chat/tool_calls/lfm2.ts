@@ -3,7 +3,9 @@
  * is complete.
  * @module
  */
+import { alt, optional, seq, text } from "../../sampling/grammar/expr.ts";
 import { type Call, type Family, fromPython, type ToolSet, tryJson } from "./call.ts";
+import type { FormMember } from "./form.ts";
 import { before } from "./stream.ts";
 
 export const lfm2: Family = {
@@ -19,6 +21,24 @@ export const lfm2: Family = {
     for (const call of calls) w.add(call);
     return true;
   },
+  form: () => ({
+    begin: text("<|tool_call_start|>["),
+    end: text("]<|tool_call_end|>"),
+    between: text(", "),
+    call(tool) {
+      // Values are JSON: what Python writes otherwise is read as well, but a schema says it in JSON. Required arguments
+      // come first, so that the commas are known.
+      const of = (required: boolean) => tool.members.filter((m) => m.required === required);
+      const one = (m: FormMember) => seq(text(`${m.key}=`), m.json());
+      const first = of(true).flatMap((m, i) => [text(i === 0 ? "" : ", "), one(m)]);
+      const rest = of(false);
+      const tail = first.length > 0 ? seq(...rest.map((m) => optional(seq(text(", "), one(m))))) : optional(alt([
+        text(""),
+        ...rest.map((m, i) => seq(one(m), ...rest.slice(i + 1).map((x) => optional(seq(text(", "), one(x)))))),
+      ]));
+      return seq(text(`${tool.name}(`), ...first, tail, text(")"));
+    },
+  }),
   preserved: ["<|tool_call_start|>", "<|tool_call_end|>", "<think>", "</think>"],
 };
 

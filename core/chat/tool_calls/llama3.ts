@@ -3,6 +3,7 @@
  * @module
  */
 import type { Family, ToolSet } from "./call.ts";
+import { objectCall } from "./form.ts";
 import { callObject } from "./json_call.ts";
 import { type Reading, type Source, space } from "./stream.ts";
 import type { CallWriter } from "./writer.ts";
@@ -29,5 +30,6 @@ export const llama3: Family = {
   },
   bareStarts: ["{"],
   bare: bareObject,
+  form: () => ({ call: (tool) => objectCall(tool, { name: "name", args: "parameters" }) }),
   preserved: ["<|python_tag|>"],
 };

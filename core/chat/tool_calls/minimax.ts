@@ -3,10 +3,12 @@
  * M1: one JSON object a line within `<tool_calls>`.
  * @module
  */
+import { text } from "../../sampling/grammar/expr.ts";
 import type { Family } from "./call.ts";
+import { objectCall } from "./form.ts";
 import { callArray, callObject } from "./json_call.ts";
 import { literal, space } from "./stream.ts";
-import { taggedCalls, type TaggedFormat } from "./tagged.ts";
+import { taggedCalls, taggedForm, type TaggedFormat } from "./tagged.ts";
 
 const m2: TaggedFormat = {
   sectionEnd: "</minimax:tool_call>",
@@ -19,6 +21,12 @@ export const minimaxM2: Family = {
   reasoning: { start: "<think>", end: "</think>" },
   starts: ["<minimax:tool_call>"],
   calls: (s, _marker, tools, w) => taggedCalls(s, m2, tools, w),
+  form: () => ({
+    begin: text("<minimax:tool_call>\n"),
+    end: text("\n</minimax:tool_call>"),
+    between: text("\n"),
+    call: (tool) => taggedForm(tool, m2),
+  }),
   preserved: ["<minimax:tool_call>", "</minimax:tool_call>", "<think>", "</think>"],
 };
 
@@ -37,5 +45,11 @@ export const minimaxM1: Family = {
       if (!(array ? yield* callArray(s, w, [SECTION_END], one) : yield* one())) return false;
     }
   },
+  form: () => ({
+    begin: text(`${SECTION}\n`),
+    end: text(`\n${SECTION_END}`),
+    between: text("\n"),
+    call: (tool) => objectCall(tool),
+  }),
   preserved: [SECTION, SECTION_END, "<think>", "</think>"],
 };

@@ -2,8 +2,10 @@
  * MiniMax M3: every tag is written `]<]minimax[>[<…>`; arguments nest as elements, lists as `<item>` elements.
  * @module
  */
+import { seq, text } from "../../sampling/grammar/expr.ts";
 import { Members } from "./arguments.ts";
 import { type Family, looseJson } from "./call.ts";
+import { memberList } from "./form.ts";
 import { before, literal, type Reading, type Source, space } from "./stream.ts";
 
 const N = "]<]minimax[>[";
@@ -26,6 +28,21 @@ export const minimaxM3: Family = {
       }
     }
   },
+  // Nested values are written as JSON, which the reader takes within an element too.
+  form: () => ({
+    begin: text(`${N}<tool_call>\n`),
+    end: text(`\n${SECTION_END}`),
+    between: text("\n"),
+    call: (tool) =>
+      seq(
+        text(`${INVOKE}${tool.name}">\n`),
+        memberList(tool, ({ key, value }) => {
+          const close = `${N}</${key}>`;
+          return seq(text(`${N}<${key}>`), value(close), text(`${close}\n`));
+        }),
+        text(INVOKE_END),
+      ),
+  }),
   preserved: [N, "<mm:think>", "</mm:think>"],
 };
 

@@ -3,9 +3,10 @@
  * between newlines. Seed-OSS writes the same under tags of its own, without the newlines.
  * @module
  */
+import { alt, seq, text } from "../../sampling/grammar/expr.ts";
 import type { Family } from "./call.ts";
 import { closing } from "./stream.ts";
-import { taggedCall, taggedCalls, type TaggedFormat } from "./tagged.ts";
+import { taggedCall, taggedCalls, taggedForm, type TaggedFormat } from "./tagged.ts";
 
 const qwen: TaggedFormat = {
   sectionEnd: "</tool_call>",
@@ -26,6 +27,10 @@ export const qwenXml: Family = {
     yield* closing(s, [qwen.sectionEnd]);
     return true;
   },
+  form: () => ({
+    between: alt([text("\n"), text("")]),
+    call: (tool) => seq(text("<tool_call>\n"), taggedForm(tool, qwen), text("\n</tool_call>")),
+  }),
   preserved: ["<tool_call>", "</tool_call>", "<think>", "</think>"],
 };
 
@@ -36,5 +41,9 @@ export const seedOss: Family = {
   reasoning: { start: "<seed:think>", end: "</seed:think>" },
   starts: ["<seed:tool_call>"],
   calls: (s, _marker, tools, w) => taggedCalls(s, seed, tools, w),
+  form: () => ({
+    between: text("\n"),
+    call: (tool) => seq(text("<seed:tool_call>\n"), taggedForm(tool, seed), text("\n</seed:tool_call>")),
+  }),
   preserved: ["<seed:tool_call>", "</seed:tool_call>", "<seed:think>", "</seed:think>"],
 };

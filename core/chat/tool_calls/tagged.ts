@@ -2,8 +2,10 @@
  * Calls whose name and arguments each stand in markup: the common reader of Qwen XML, Seed-OSS, MiniMax and DSML.
  * @module
  */
+import { type Expr, seq, text } from "../../sampling/grammar/expr.ts";
 import { Members } from "./arguments.ts";
 import type { ToolSet } from "./call.ts";
+import { elements, type FormMember, type FormTool } from "./form.ts";
 import { before, literal, type Reading, type Source, space } from "./stream.ts";
 import type { CallWriter } from "./writer.ts";
 
@@ -18,6 +20,16 @@ export interface TaggedFormat {
   padded?: boolean;
   /** Whether the key's tag says that the value is a string, from the text between key and tag end. */
   literal?: (attributes: string) => boolean | undefined;
+}
+
+/** One call as these formats write it. */
+export function taggedForm(tool: FormTool, f: TaggedFormat, attribute: (m: FormMember) => string = () => ""): Expr {
+  const [open, nameEnd, close] = f.call, [argument, keyEnd, valueEnd] = f.argument, n = f.padded ? "\n" : "";
+  return seq(
+    text(`${open}${tool.name}${nameEnd}\n`),
+    elements(tool, (m) => `${argument}${m.key}${attribute(m)}${keyEnd}${n}`, `${n}${valueEnd}\n`, valueEnd),
+    text(close),
+  );
 }
 
 /** Reads calls up to the section's end; false where the markup breaks off or a tool is not known. */

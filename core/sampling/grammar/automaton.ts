@@ -252,6 +252,8 @@ export class Automaton {
         }
         return to;
       }
+      case "without":
+        return this.#without(new TextEncoder().encode(e.marker), from);
       case "seq":
         for (const item of e.items) from = this.#build(item, from);
         return from;
@@ -279,6 +281,49 @@ export class Automaton {
         }
         return this.#upTo(e.item, e.max - e.min, from);
     }
+  }
+
+  /**
+   * Any text without a marker: states of how much of the marker was just read (Knuth, Morris and Pratt's), each with how
+   * a character goes on.
+   */
+  #without(marker: Uint8Array, from: number): number {
+    const to = this.#state();
+    const states = new Map<string, number>();
+    const pending: [read: number, rest: string][] = [];
+    const of = (read: number, rest: string): number => {
+      const key = `${read} ${rest}`;
+      let state = states.get(key);
+      if (state === undefined) {
+        states.set(key, state = this.#state());
+        pending.push([read, rest]);
+        if (rest === "") this.#empty[state].push(to);
+      }
+      return state;
+    };
+    /** The most of the marker that a text ends with, after `read` bytes of it and one more. */
+    const matched = (read: number, byte: number): number => {
+      for (let n = Math.min(read + 1, marker.length); n > 0; n--) {
+        if (marker[n - 1] === byte && marker.subarray(0, n - 1).every((b, i) => b === marker[read - n + 1 + i])) {
+          return n;
+        }
+      }
+      return 0;
+    };
+    this.#empty[from].push(of(0, ""));
+    for (let p = 0; p < pending.length; p++) {
+      const [read, rest] = pending[p], state = states.get(`${read} ${rest}`)!;
+      for (const [lo, hi, next] of UTF8[rest]) {
+        for (let b = lo; b <= hi;) {
+          const n = matched(read, b);
+          let until = b;
+          while (until < hi && matched(read, until + 1) === n) until++;
+          if (n < marker.length) this.#bytes[state].push(b, until, of(n, next));
+          b = until + 1;
+        }
+      }
+    }
+    return to;
   }
 
   /** Exactly `n` times. */
@@ -519,6 +564,7 @@ function inlined(rules: ReadonlyMap<string, Expr>): ReadonlyMap<string, Expr> {
       case "class":
         return 1;
       case "rule":
+      case "without":
         return Infinity;
       case "repeat":
         return e.max === Infinity ? Infinity : e.max * size(e.item);
@@ -547,6 +593,28 @@ function inlined(rules: ReadonlyMap<string, Expr>): ReadonlyMap<string, Expr> {
   };
   return new Map([...rules].map(([name, e]) => [name, put(e)]));
 }
+
+/** UTF-8: what bytes may follow within a character, by what is left of it, and what is left then. */
+const UTF8: Record<string, readonly (readonly [lo: number, hi: number, rest: string])[]> = {
+  "": [
+    [0x00, 0x7f, ""],
+    [0xc2, 0xdf, "1"],
+    [0xe0, 0xe0, "e0"],
+    [0xe1, 0xec, "2"],
+    [0xed, 0xed, "ed"],
+    [0xee, 0xef, "2"],
+    [0xf0, 0xf0, "f0"],
+    [0xf1, 0xf3, "3"],
+    [0xf4, 0xf4, "f4"],
+  ],
+  "1": [[0x80, 0xbf, ""]],
+  "2": [[0x80, 0xbf, "1"]],
+  "3": [[0x80, 0xbf, "2"]],
+  e0: [[0xa0, 0xbf, "1"]],
+  ed: [[0x80, 0x9f, "1"]],
+  f0: [[0x90, 0xbf, "2"]],
+  f4: [[0x80, 0x8f, "2"]],
+};
 
 /** Whether sorted ranges have all that others have. */
 const covers = (ranges: Ranges, wanted: Ranges): boolean =>

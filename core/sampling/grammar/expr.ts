@@ -14,7 +14,9 @@ export type Expr =
   | { readonly type: "alt"; readonly items: readonly Expr[] }
   /** `max` may be Infinity. */
   | { readonly type: "repeat"; readonly item: Expr; readonly min: number; readonly max: number }
-  | { readonly type: "rule"; readonly name: string };
+  | { readonly type: "rule"; readonly name: string }
+  /** Any text without a marker in it. */
+  | { readonly type: "without"; readonly marker: string };
 
 /** Named expressions; `root` is where a text begins. */
 export interface Rules {
@@ -61,6 +63,7 @@ export function refuse(what: string, found: number | string, limit: number): nev
 export const text = (s: string): Expr => ({ type: "text", text: s });
 export const rule = (name: string): Expr => ({ type: "rule", name });
 export const seq = (...items: Expr[]): Expr => items.length === 1 ? items[0] : { type: "seq", items };
+export const without = (marker: string): Expr => ({ type: "without", marker });
 export const empty: Expr = { type: "seq", items: [] };
 
 export function alt(items: readonly Expr[]): Expr {
@@ -81,6 +84,19 @@ export function repeat(
 }
 
 export const optional = (item: Expr): Expr => repeat(item, 0, 1);
+
+/** An expression with its leaves (texts, classes, rules, markers) exchanged. */
+export function mapLeaves(e: Expr, leaf: (e: Expr) => Expr): Expr {
+  switch (e.type) {
+    case "seq":
+    case "alt":
+      return { ...e, items: e.items.map((item) => mapLeaves(item, leaf)) };
+    case "repeat":
+      return { ...e, item: mapLeaves(e.item, leaf) };
+    default:
+      return leaf(e);
+  }
+}
 
 export const MAX_CODE_POINT = 0x10ffff;
 

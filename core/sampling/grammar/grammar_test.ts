@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import { TextError } from "../../errors.ts";
 import { utf8Sequences } from "./automaton.ts";
-import { complement, normalize } from "./expr.ts";
-import { compileGbnf, compileJsonSchema, type Grammar, GrammarMatcher, VocabTrie } from "./mod.ts";
+import { complement, normalize, seq, text, without } from "./expr.ts";
+import { compileGbnf, compileJsonSchema, Grammar, GrammarMatcher, VocabTrie } from "./mod.ts";
 
 const encode = (s: string) => new TextEncoder().encode(s);
 const noVocab = new VocabTrie(1, () => undefined);
@@ -347,6 +347,20 @@ Deno.test("utf8Sequences() cover exactly the characters given", () => {
   }));
 });
 
+Deno.test("without() takes every text that lacks the marker, and no other", () => {
+  const unit = fc.constantFrom("a", "b", "<", "é", "🙂", "\n");
+  const string = (maxLength: number) => fc.string({ unit, maxLength });
+  fc.assert(
+    fc.property(string(4), string(20), (begin, text) => {
+      const marker = begin + "<";
+      const g = new Grammar({ root: "root", rules: new Map([["root", without(marker)]]) });
+      assert.equal(fits(g, text), !text.includes(marker));
+      assert.ok(!fits(g, text + marker));
+    }),
+    { numRuns: 500 },
+  );
+});
+
 /** A vocabulary with all bytes, duplicates, long runs, halves of characters and tokens across quotes. */
 const pieces: Uint8Array[] = [
   ...Array.from({ length: 256 }, (_, i) => Uint8Array.of(i)),
@@ -445,6 +459,8 @@ Deno.test("GrammarMatcher's masks are exact where strings are counted, at both b
   assertMasks(string(90, 93), encode(`"${"ab\\u00e9".repeat(31)}"`));
   assertMasks(string(200, 400), encode(`"${"x".repeat(130)}é"`.replace("é", "y".repeat(80))));
   assertMasks(string(2, 9000), encode('"ab🙂"'));
+  const value = seq(text("v="), without("</v>"), text("</v>"));
+  assertMasks(new Grammar({ root: "root", rules: new Map([["root", value]]) }), encode("v=a<b <éab</v>"));
   assertMasks(compileGbnf('root ::= [^<]{3,120} "<" [^"]* "!"'), encode("ab é<x!"));
   assertMasks(compileGbnf('root ::= .{0,40} "," ("ab" | "a"){2,30} "."'), encode("x,y,abaab."));
   assertMasks(compileGbnf('root ::= line{1,20}\nline ::= [^\\n]{0,90} "\\n"'), encode("ab\n\nhello\n"));
