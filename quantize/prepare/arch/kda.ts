@@ -13,8 +13,15 @@ export const negativeExp = (v: View): View => mapF32(v, (x) => -expF32(x));
 /**
  * @param blocks Blocks with linear attention; the others' q and o projections are the caller's.
  * @param decay How files shape the decay rate: a vector, or Kimi Linear's four dimensions.
+ * @param gate Form of the output gate; a full one is the caller's.
  */
-export function kdaRules(r: Rules, c: Config, blocks: (il: number) => boolean, decay: "vector" | "matrix"): void {
+export function kdaRules(
+  r: Rules,
+  c: Config,
+  blocks: (il: number) => boolean,
+  decay: "vector" | "matrix",
+  gate: "low rank" | "full" = "low rank",
+): void {
   const linear = c.part("linear_attn_config");
   const n_head = linear.int("num_heads") ?? c.n_head;
   const width = n_head * linear.needInt("head_dim");
@@ -36,9 +43,9 @@ export function kdaRules(r: Rules, c: Config, blocks: (il: number) => boolean, d
     .weight(`${at}.b_proj`, "blk.{il}.ssm_beta", { blocks, shape: [n_head, c.n_embd] })
     .weight(`${at}.f_a_proj`, "blk.{il}.ssm_f_a", { blocks })
     .weight(`${at}.f_b_proj`, "blk.{il}.ssm_f_b", { blocks })
-    .weight(`${at}.g_a_proj`, "blk.{il}.ssm_g_a", { blocks })
-    .weight(`${at}.g_b_proj`, "blk.{il}.ssm_g_b", { blocks })
     .weight(`${at}.o_norm`, "blk.{il}.ssm_norm", { blocks });
+  if (gate === "full") return;
+  r.weight(`${at}.g_a_proj`, "blk.{il}.ssm_g_a", { blocks }).weight(`${at}.g_b_proj`, "blk.{il}.ssm_g_b", { blocks });
 }
 
 /** Hyper-connections around attention and feed-forward; the checkpoint's names have no `.weight`. */

@@ -10,7 +10,7 @@ import { DEEPSEEK4 } from "./deepseek4.ts";
 import { GEMMA3 } from "./gemma.ts";
 import { GLM4MOE, GLM4MOE_LITE, GLM5_NEXT, GLM_DSA } from "./glm.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
-import { KIMI_LINEAR } from "./kimi.ts";
+import { KIMI_K3, KIMI_LINEAR } from "./kimi.ts";
 import { LLAMA } from "./llama.ts";
 import { MIMO2 } from "./mimo.ts";
 import { MINIMAX_M2 } from "./minimax.ts";
@@ -41,6 +41,7 @@ export const FAMILIES: readonly Family[] = [
   GLM_DSA,
   GLM5_NEXT,
   KIMI_LINEAR,
+  KIMI_K3,
   MINIMAX_M2,
   MIMO2,
 ];

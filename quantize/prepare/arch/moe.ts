@@ -11,6 +11,8 @@ export interface ExpertOptions {
   blocks?: (il: number) => boolean;
   /** Width of one expert; `moe_intermediate_size` where left out. */
   n_ff?: number;
+  /** Width that experts take and give; that of the model where left out. */
+  n_in?: number;
   /** Where they hang in the checkpoint. */
   at?: string;
   /** Absent experts are no problem, because they may be stored otherwise. */
@@ -40,14 +42,12 @@ export function routerRules(r: Rules, c: Config, options: ExpertOptions = {}, na
 
 /** Experts stored one by one. */
 export function expertRules(r: Rules, c: Config, options: ExpertOptions = {}): void {
-  const { at = MLP, order = ["down", "gate", "up"], names = PROJ } = options;
+  const { at = MLP, order = ["down", "gate", "up"], names = PROJ, n_in = c.n_embd } = options;
   const n_ff = options.n_ff ?? c.needInt("moe_intermediate_size");
   r.experts(
     `${at}.experts.{e}.{w}.weight`,
     c.n_expert ?? 0,
-    order.map((w) =>
-      [names[w], `blk.{il}.ffn_${w}_exps.weight`, w === "down" ? [c.n_embd, n_ff] : [n_ff, c.n_embd]] as const
-    ),
+    order.map((w) => [names[w], `blk.{il}.ffn_${w}_exps.weight`, w === "down" ? [n_in, n_ff] : [n_ff, n_in]] as const),
     {
       optional: options.optional ?? false,
       ...options.blocks ? { blocks: options.blocks } : {},
