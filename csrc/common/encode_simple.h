@@ -49,12 +49,44 @@ BL_ENCODER bool encode_q1_0(const float *x, uint64_t n, const float *, void *dst
   return true;
 }
 
+BL_INLINE float largest_lane(F8 v) {
+#if defined(__AVX2__)
+  __m128 m = _mm_max_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+  m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+  return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+#else
+  float best = v[0];
+  for (int i = 1; i < LANES; i++) best = v[i] > best ? v[i] : best;
+  return best;
+#endif
+}
+
+// What f32_to_f16 gives for a scale; of a NaN, that it is one.
+BL_INLINE uint16_t half_of(float v) {
+#if defined(__AVX2__) && defined(__F16C__)
+  return uint16_t(_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(v), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)));
+#else
+  return f32_to_f16(v);
+#endif
+}
+
 BL_INLINE float largest_abs(const float *x, int n) {
   F8 m = splat(0.0f);
   for (int i = 0; i < n; i += 8) m = max2(abs8(load8(x + i)), m);
-  float best = 0.0f;
-  for (int i = 0; i < LANES; i++) best = m[i] > best ? m[i] : best;
-  return best;
+  return largest_lane(m);
+}
+
+// Low bytes of 32 values, in order.
+BL_INLINE void store_codes(const I8 *q, uint8_t *code) {
+#if defined(__AVX2__)
+  const __m256i low = _mm256_set1_epi32(255);
+  const __m256i a = _mm256_packs_epi32(_mm256_and_si256((__m256i)q[0], low), _mm256_and_si256((__m256i)q[1], low));
+  const __m256i b = _mm256_packs_epi32(_mm256_and_si256((__m256i)q[2], low), _mm256_and_si256((__m256i)q[3], low));
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  _mm256_storeu_si256(reinterpret_cast<__m256i *>(code), _mm256_permutevar8x32_epi32(_mm256_packus_epi16(a, b), order));
+#else
+  for (int i = 0; i < 4; i++) store_bytes(code + 8 * i, q[i]);
+#endif
 }
 
 BL_ENCODER bool encode_q2_0(const float *x, uint64_t n, const float *, void *dst) {
@@ -64,10 +96,13 @@ BL_ENCODER bool encode_q2_0(const float *x, uint64_t n, const float *, void *dst
     const F8 r = splat(amax > 0 ? 1.0f / amax : 0.0f);
     y->d = f32_to_f16(amax);
     uint8_t q[64];
-    for (int i = 0; i < 64; i += 8) {
-      // unsigned add: INT32_MIN + 1 and the like wrap as the bytes of the format do
-      const I8 t = (I8)((U8)round_away(load8(x + i) * r) + (U8)splat_i(1));
-      store_bytes(q + i, clamp(t, 0, 3));
+    for (int half = 0; half < 64; half += 32) {
+      I8 t[4];
+      for (int i = 0; i < 4; i++) {
+        // unsigned add: INT32_MIN + 1 and the like wrap as the bytes of the format do
+        t[i] = clamp((I8)((U8)round_away(load8(x + half + 8 * i) * r) + (U8)splat_i(1)), 0, 3);
+      }
+      store_codes(t, q + half);
     }
     for (int j = 0; j < 16; j++) y->qs[j] = uint8_t(q[4 * j] | q[4 * j + 1] << 2 | q[4 * j + 2] << 4 | q[4 * j + 3] << 6);
   }
@@ -78,13 +113,25 @@ BL_ENCODER bool encode_q2_0(const float *x, uint64_t n, const float *, void *dst
 
 // Low nibbles of 32 codes, value j with value j + 16.
 BL_INLINE void pack_nibbles(const uint8_t *code, uint8_t *qs) {
+#if defined(__AVX2__)
+  const __m128i *c = reinterpret_cast<const __m128i *>(code);
+  const __m128i nibble = _mm_set1_epi8(15), a = _mm_loadu_si128(c), b = _mm_loadu_si128(c + 1);
+  const __m128i high = _mm_slli_epi16(_mm_and_si128(b, nibble), 4);
+  _mm_storeu_si128(reinterpret_cast<__m128i *>(qs), _mm_or_si128(_mm_and_si128(a, nibble), high));
+#else
   for (int j = 0; j < 16; j++) qs[j] = uint8_t((code[j] & 15) | code[j + 16] << 4);
+#endif
 }
 
 // Fifth bits of 32 codes.
 BL_INLINE void pack_fifth_bits(const uint8_t *code, uint8_t *qh) {
+#if defined(__AVX2__)
+  const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(code));
+  const uint32_t bits = uint32_t(_mm256_movemask_epi8(_mm256_slli_epi16(c, 3)));
+#else
   uint32_t bits = 0;
   for (int j = 0; j < 32; j++) bits |= uint32_t((code[j] >> 4) & 1) << j;
+#endif
   memcpy(qh, &bits, 4);
 }
 
@@ -117,24 +164,20 @@ BL_INLINE void encode_symmetric_plain(const float *x, uint64_t n, Block *y) {
   for (uint64_t b = 0; b < n / 32; b++, x += 32, y++) {
     const float amax = largest_abs(x, 32);
     float xm = 0.0f;
-    if (amax > 0) {
-      for (int i = 0; i < 32; i += 8) {
-        const F8 v = load8(x + i);
-        const uint32_t hit = lane_bits(abs8(v) == splat(amax));
-        if (hit) {
-          xm = x[i + lowest_bit(hit)];
-          break;
-        }
-      }
+    if (amax > 0) {  // the first of that size
+      uint32_t hits = 0;
+      for (int i = 0; i < 32; i += 8) hits |= lane_bits(abs8(load8(x + i)) == splat(amax)) << i;
+      xm = x[lowest_bit(hits)];
     }
     const float d = xm / float(-HALF);
     const F8 r = splat(d != 0 ? 1.0f / d : 0.0f);
-    y->d = f32_to_f16(d);
-    uint8_t code[32];
-    for (int i = 0; i < 32; i += 8) {
-      const I8 q = signed_byte(trunc8(load8(x + i) * r + splat(float(HALF) + 0.5f)));
-      store_bytes(code + i, imin(q, splat_i(2 * HALF - 1)));
+    y->d = half_of(d);
+    I8 q[4];
+    for (int i = 0; i < 4; i++) {
+      q[i] = imin(signed_byte(trunc8(load8(x + 8 * i) * r + splat(float(HALF) + 0.5f))), splat_i(2 * HALF - 1));
     }
+    uint8_t code[32];
+    store_codes(q, code);
     put_codes(y, code);
   }
 }
@@ -173,11 +216,7 @@ BL_INLINE void encode_affine_plain(const float *x, uint64_t n, Block *y) {
       lo8 = min2(load8(x + i), lo8);
       hi8 = max2(load8(x + i), hi8);
     }
-    float lo = F32_LARGEST, hi = -F32_LARGEST;
-    for (int i = 0; i < LANES; i++) {
-      lo = lo8[i] < lo ? lo8[i] : lo;
-      hi = hi8[i] > hi ? hi8[i] : hi;
-    }
+    float lo = least(lo8)[0], hi = largest_lane(hi8);
     if (lo == 0) {  // zeros of both signs compare equal; the first of them is the one that is stored
       for (int i = 0; i < 32; i++) {
         if (x[i] == 0) {
@@ -185,17 +224,19 @@ BL_INLINE void encode_affine_plain(const float *x, uint64_t n, Block *y) {
           break;
         }
       }
+      if (hi == 0) hi = lo;
     }
     const float d = (hi - lo) / float(MAX);
     const F8 r = splat(d != 0 ? 1.0f / d : 0.0f), base = splat(lo);
-    y->d = f32_to_f16(d);
-    y->m = f32_to_f16(lo);
-    uint8_t code[32];
-    for (int i = 0; i < 32; i += 8) {
-      I8 q = trunc8((load8(x + i) - base) * r + splat(0.5f));
-      if (MAX == 15) q = imin(signed_byte(q), splat_i(15));
-      store_bytes(code + i, q);
+    y->d = half_of(d);
+    y->m = half_of(lo);
+    I8 q[4];
+    for (int i = 0; i < 4; i++) {
+      q[i] = trunc8((load8(x + 8 * i) - base) * r + splat(0.5f));
+      if (MAX == 15) q[i] = imin(signed_byte(q[i]), splat_i(15));
     }
+    uint8_t code[32];
+    store_codes(q, code);
     put_codes(y, code);
   }
 }
@@ -245,8 +286,10 @@ BL_ENCODER bool encode_q8_0(const float *x, uint64_t n, const float *, void *dst
   for (uint64_t b = 0; b < n / 32; b++, x += 32, y++) {
     const float d = largest_abs(x, 32) / 127.0f;
     const F8 r = splat(d != 0 ? 1.0f / d : 0.0f);
-    y->d = f32_to_f16(d);
-    for (int i = 0; i < 32; i += 8) store_bytes(reinterpret_cast<uint8_t *>(y->qs) + i, round_away(load8(x + i) * r));
+    y->d = half_of(d);
+    I8 q[4];
+    for (int i = 0; i < 4; i++) q[i] = round_away(load8(x + 8 * i) * r);
+    store_codes(q, reinterpret_cast<uint8_t *>(y->qs));
   }
   return true;
 }
@@ -257,9 +300,13 @@ BL_ENCODER bool encode_q8_0(const float *x, uint64_t n, const float *, void *dst
 BL_INLINE uint16_t encode_trits(const float *x, uint8_t *trits) {
   const float amax = largest_abs(x, 256);
   const F8 r = splat(amax != 0 ? 1.0f / amax : 0.0f);
-  for (int i = 0; i < 256; i += 8) {
-    const I8 q = round_away(load8(x + i) * r);
-    store_bytes(trits + i, select(q == splat_i(INT32_MIN), splat_i(0), q) + splat_i(1));
+  for (int at = 0; at < 256; at += 32) {
+    I8 t[4];
+    for (int i = 0; i < 4; i++) {
+      const I8 q = round_away(load8(x + at + 8 * i) * r);
+      t[i] = select(q == splat_i(INT32_MIN), splat_i(0), q) + splat_i(1);
+    }
+    store_codes(t, trits + at);
   }
   return f32_to_f16(amax);
 }
