@@ -2,6 +2,10 @@
 #include "decode.h"
 #include "quantize.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace bl {
 namespace {
 
@@ -10,6 +14,19 @@ void each_block(const void *src, float *dst, uint64_t n, uint32_t block, Fn deco
   const Block *b = static_cast<const Block *>(src);
   for (uint64_t i = 0; i < n / block; i++) decode(b[i], dst + i * block);
 }
+
+#if defined(__x86_64__)
+// Halves eight at a time. The instruction makes a NaN quiet, decode_f16 does not: those are left to it. Returns how many are done.
+__attribute__((target("avx2,f16c"))) uint64_t decode_halves(const uint8_t *src, float *dst, uint64_t n) {
+  uint64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const __m256 v = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(src + 2 * i)));
+    if (_mm256_movemask_ps(_mm256_cmp_ps(v, v, _CMP_UNORD_Q))) break;
+    _mm256_storeu_ps(dst + i, v);
+  }
+  return i;
+}
+#endif
 
 inline bool bad_half(uint16_t h) { return (h & 0x7C00) == 0x7C00; }
 
@@ -45,6 +62,13 @@ bool dequantize_row(uint32_t type, const void *src, float *dst, uint64_t n) {
     memcpy(dst, src, n * 4);
     return true;
   }
+#if defined(__x86_64__)
+  static const bool has_halves = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  if (type == TYPE_F16 && has_halves) {
+    const uint64_t done = decode_halves(static_cast<const uint8_t *>(src), dst, n);
+    src = static_cast<const uint8_t *>(src) + 2 * done, dst += done, n -= done;
+  }
+#endif
   switch (type) {
 #define BL_CASE(TYPE, BLOCK, SIZE, DECODE) \
   case TYPE: each_block<BLOCK>(src, dst, n, SIZE, [](const BLOCK &b, float *y) { DECODE(b, y); }); return true;

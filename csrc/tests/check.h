@@ -89,6 +89,7 @@ inline uint32_t bits(float v) {
   return b;
 }
 
+void coding_tests();
 void kernel_tests();
 void lattice_tests();
 void program_tests();

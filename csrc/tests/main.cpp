@@ -6,6 +6,7 @@ int n_failed = 0, n_checked = 0;
 }
 
 int main() {
+  bl_test::coding_tests();
   bl_test::kernel_tests();
   bl_test::lattice_tests();
   bl_test::program_tests();
