@@ -132,7 +132,7 @@ async function openSource(input: string, flags: Flags): Promise<QuantizeSource> 
     outtype: flags.str("outtype") as "auto",
     ...(flags.has("arch") ? { arch: flags.str("arch")! } : {}),
     ...(flags.strs("ignore").length > 0 ? { ignore: flags.strs("ignore") } : {}),
-    mtp: flags.str("mtp") !== "drop",
+    mtp: flags.str("mtp") === "only" ? "only" : flags.str("mtp") !== "drop",
     ...(template === undefined ? {} : { chatTemplate: await Deno.readTextFile(template) }),
   });
 }
@@ -230,7 +230,7 @@ export const quantize: Command = {
       type: "string",
       value: "WHAT",
       default: "keep",
-      choices: ["keep", "drop"],
+      choices: ["keep", "drop", "only"],
       help: "with --hf: draft layers",
     },
     { name: "chat-template", type: "string", value: "FILE", help: "with --hf: chat template to use" },

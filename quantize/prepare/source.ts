@@ -46,8 +46,8 @@ export interface PrepareOptions {
   arch?: string;
   /** `general.name`. */
   modelName?: string;
-  /** Draft blocks stay in the file. Default true. */
-  mtp?: boolean;
+  /** Draft blocks stay in the file, or are left out, or are alone in it with embeddings and head. Default true. */
+  mtp?: boolean | "only";
   /** Text of a chat template to use instead of the checkpoint's. */
   chatTemplate?: string;
   /** Keep only tensors whose name in the file matches one of these; `*` stands for any text. */
@@ -212,8 +212,18 @@ class Preparation {
 
   #n_block(): number {
     const c = this.#config;
-    const mtp = this.options.mtp ?? true;
+    const mtp = this.options.mtp !== false;
     const drafts = mtp ? this.#family.draftBlocks?.(c, this.#names) ?? 0 : 0;
+    if (drafts === 0 && this.options.mtp === "only") {
+      throw new ModelError(
+        "model.no_drafts",
+        `Cannot take only the draft layers of ${this.checkpoint.dir}: it has none`,
+        {
+          at: { file: this.checkpoint.dir },
+          hint: "leave out --mtp only, or take a release with multi-token prediction",
+        },
+      );
+    }
     if (drafts <= MAX_DRAFTS) return c.n_layer + drafts;
     throw new ModelError("model.config", `Cannot use ${c.file}: it tells of ${drafts} draft blocks`, {
       at: { file: c.file, got: drafts, limit: MAX_DRAFTS },
@@ -222,7 +232,7 @@ class Preparation {
 
   tensors(): PreparedTensors {
     const { checkpoint, options } = this;
-    const outputs = options.vocabOnly ? [] : this.#outputs(this.#n_block(), options.mtp ?? true);
+    const outputs = options.vocabOnly ? [] : this.#outputs(this.#n_block(), options.mtp !== false);
     refuse(checkpoint.dir, this.#problems);
     const planned = outputs.map((o) => this.#typed(o));
     const views = new Map(planned.map((p) => [p.info, p.view]));
@@ -287,7 +297,10 @@ class Preparation {
     }
     if (unmapped.length > 0) this.#unmapped(unmapped);
     if (!only && !this.arrived) this.#problems.push(...rules.missing());
-    const kept = outputs.filter((o) => (!only || only.test(o.name)) && !drop?.test(o.name));
+    const isTrunk = (name: string) => Number(/^blk\.(\d+)\./.exec(name)?.[1] ?? Infinity) < c.n_layer;
+    const kept = outputs.filter(({ name }) =>
+      (!only || only.test(name)) && !drop?.test(name) && !(this.options.mtp === "only" && isTrunk(name))
+    );
     return kept.sort((a, b) => (a.order ?? Infinity) - (b.order ?? Infinity) || 0);
   }
 
