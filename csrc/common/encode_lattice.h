@@ -80,7 +80,9 @@ template <int DIM, int N>
 struct SubBlock {
   static constexpr int GROUPS = N / DIM;
   static constexpr int PER_VECTOR = 8 / DIM;
-  float v[N], w[N], wa[N];  // magnitudes, weights, square roots of weights
+  Scratch<N, 0> v;       // magnitudes
+  Scratch<N, N> w;       // weights
+  Scratch<N, 2 * N> wa;  // square roots of weights
   uint8_t signs[N / 8];
   uint32_t key[GROUPS];     // the points chosen so far
 };
@@ -114,12 +116,13 @@ BL_INLINE void round_keys(const SubBlock<DIM, N> &b, float r, uint32_t *key) {
 // A = sum w v q, B = sum w q^2 over the sub-block, first to last.
 template <int DIM, int N>
 BL_INLINE void fit(const SubBlock<DIM, N> &b, const uint32_t *key, float *a_out, float *b_out) {
-  float pa[N], pb[N];
+  Scratch<N, 3 * N> pa;
+  Scratch<N, 4 * N> pb;
   for (int i = 0; i < N / 8; i++) {
     const I8 l = levels_of(key + i * SubBlock<DIM, N>::PER_VECTOR, DIM);
     const F8 q = to_f(l + l + splat_i(1)), w = load8(b.w + 8 * i);
-    store8(pa + 8 * i, w * load8(b.v + 8 * i) * q);
-    store8(pb + 8 * i, w * q * q);
+    pa.store(8 * i, w * load8(b.v + 8 * i) * q);
+    pb.store(8 * i, w * q * q);
   }
   float sa = 0.0f, sb = 0.0f;
   for (int i = 0; i < N; i++) {
@@ -135,8 +138,8 @@ template <bool EVEN, int DIM, int N>
 BL_INLINE void split_signs(const float *x, SubBlock<DIM, N> *b) {
   for (int k = 0; k < N / 8; k++) {
     const F8 v = load8(x + 8 * k);
+    F8 magnitude = abs8(v);
     uint32_t s = lane_bits(~(v >= splat(0.0f)));
-    store8(b->v + 8 * k, abs8(v));
     if (EVEN) {
       if (count_bits(s) % 2) {
         float cost[8];
@@ -144,11 +147,12 @@ BL_INLINE void split_signs(const float *x, SubBlock<DIM, N> *b) {
         int at = 0;
         for (int i = 1; i < 8; i++)
           if (cost[i] < cost[at]) at = i;
-        b->v[8 * k + at] = -b->v[8 * k + at];
+        magnitude = select(I8{0, 1, 2, 3, 4, 5, 6, 7} == splat_i(at), -magnitude, magnitude);
         s ^= 1u << at;
       }
       s &= 127;
     }
+    b->v.store(8 * k, magnitude);
     b->signs[k] = uint8_t(s);
   }
 }
@@ -164,7 +168,7 @@ BL_INLINE float largest_value(const SubBlock<DIM, N> &b) {
 
 template <int DIM, int N>
 BL_INLINE void weight_roots(SubBlock<DIM, N> *b) {
-  for (int i = 0; i < N; i += 8) store8(b->wa + i, sqrt8(load8(b->w + i)));
+  for (int i = 0; i < N; i += 8) b->wa.store(i, sqrt8(load8(b->w + i)));
 }
 
 // A negative scale turns every sign around.
@@ -232,21 +236,23 @@ BL_INLINE uint32_t scale_code(float r, float scale, int top) {
 
 // --- iq2_xxs ------------------------------------------------------------------------------------------------------------------------
 
+// Made twice from a superblock's values: all of them at once to find where to start, and one by one: a sub-block is much memory.
+BL_INLINE void iq2_xxs_sub_block(const float *x, const float *qw, F8 g, SubBlock<8, 32> *b) {
+  for (int i = 0; i < 32; i += 8) b->w.store(i, importance(load8(qw + i), g, load8(x + i)));
+  weight_roots(b);
+  split_signs<true>(x, b);
+}
+
 BL_ENCODER bool encode_iq2_xxs(const Lattice &lattice, const float *x, uint64_t n, const float *qw, void *dst) {
   BlockIQ2_XXS *y = static_cast<BlockIQ2_XXS *>(dst);
   for (uint64_t s = 0; s < n / 256; s++, x += 256, qw += 256, y++) {
     const F8 g = splat(sum_of_squares(x, 256) / 256.0f);
-    SubBlock<8, 32> sub[8];
     float v[256], w[256];
     for (int k = 0; k < 8; k++) {
-      for (int i = 0; i < 32; i += 8) {
-        const F8 weight = importance(load8(qw + 32 * k + i), g, load8(x + 32 * k + i));
-        store8(sub[k].w + i, weight);
-      }
-      weight_roots(&sub[k]);
-      split_signs<true>(x + 32 * k, &sub[k]);
-      memcpy(v + 32 * k, sub[k].v, sizeof(sub[k].v));
-      memcpy(w + 32 * k, sub[k].w, sizeof(sub[k].w));
+      SubBlock<8, 32> b;
+      iq2_xxs_sub_block(x + 32 * k, qw + 32 * k, g, &b);
+      memcpy(v + 32 * k, b.v, 128);
+      memcpy(w + 32 * k, b.w, 128);
     }
     F8 v8[32], w8[32];
     I8 unused[32];
@@ -256,36 +262,37 @@ BL_ENCODER bool encode_iq2_xxs(const Lattice &lattice, const float *x, uint64_t 
     uint32_t word[16] = {0};
     float scales[8];
     for (int k = 0; k < 8; k++) {
-      SubBlock<8, 32> *b = &sub[k];
+      SubBlock<8, 32> b;
+      iq2_xxs_sub_block(x + 32 * k, qw + 32 * k, g, &b);
       float scale = start[k], sa, sb;
       const float eff = scale * 3.0f;
       scales[k] = 0.0f;
-      if (largest_value(*b) < EPS15 || eff <= 0) continue;
+      if (largest_value(b) < EPS15 || eff <= 0) continue;
       float best = 0.0f;
       uint32_t key[4];
       for (int t = -6; t <= 6; t++) {
         const float r = (5.0f + float(t) * 0.1f) / eff, ts = 1.0f / r;
-        round_keys(*b, r, key);
+        round_keys(b, r, key);
         for (int i = 0; i < 4; i++)
-          if ((key[i] = snap(lattice, *b, i, key[i], ts)) == NO_POINT) return false;
-        fit(*b, key, &sa, &sb);
+          if ((key[i] = snap(lattice, b, i, key[i], ts)) == NO_POINT) return false;
+        fit(b, key, &sa, &sb);
         if (sb > 0 && sa * sa > best * sb) {
           scale = sa / sb;
           best = scale * sa;
-          memcpy(b->key, key, sizeof(key));
+          memcpy(b.key, key, sizeof(key));
         }
       }
       if (scale > 0) {
-        round_keys(*b, 1.0f / scale, b->key);
+        round_keys(b, 1.0f / scale, b.key);
         for (int i = 0; i < 4; i++)
-          if ((b->key[i] = snap(lattice, *b, i, b->key[i], scale)) == NO_POINT) return false;
-        fit(*b, b->key, &sa, &sb);
+          if ((b.key[i] = snap(lattice, b, i, b.key[i], scale)) == NO_POINT) return false;
+        fit(b, b.key, &sa, &sb);
         if (sb > 0) scale = sa / sb;
       }
-      scales[k] = make_positive(b, scale, 127);
+      scales[k] = make_positive(&b, scale, 127);
       for (int i = 0; i < 4; i++) {
-        word[2 * k] |= uint32_t(lattice.slots[b->key[i]]) << (8 * i);
-        word[2 * k + 1] |= uint32_t(b->signs[i]) << (7 * i);
+        word[2 * k] |= uint32_t(lattice.slots[b.key[i]]) << (8 * i);
+        word[2 * k + 1] |= uint32_t(b.signs[i]) << (7 * i);
       }
     }
     const float ms = largest_of(scales, 8);
@@ -312,7 +319,7 @@ BL_ENCODER bool encode_iq2_xs(const Lattice &lattice, const float *x, uint64_t n
     uint16_t out[32] = {0};
     for (int k = 0; k < 16; k++) {
       SubBlock<8, 16> b;
-      for (int i = 0; i < 16; i += 8) store8(b.w + i, importance(load8(qw + 16 * k + i), g, load8(x + 16 * k + i)));
+      for (int i = 0; i < 16; i += 8) b.w.store(i, importance(load8(qw + 16 * k + i), g, load8(x + 16 * k + i)));
       weight_roots(&b);
       split_signs<true>(x + 16 * k, &b);
       const float mx = largest_value(b);
@@ -343,7 +350,7 @@ BL_ENCODER bool encode_iq2_s(const Lattice &lattice, const float *x, uint64_t n,
       SubBlock<8, 16> b;
       for (int i = 0; i < 16; i += 8) {
         const F8 v = load8(x + 16 * k + i);
-        store8(b.w + i, qw ? importance(load8(qw + 256 * s + 16 * k + i), splat(g), v) : splat(0.25f * g) + v * v);
+        b.w.store(i, qw ? importance(load8(qw + 256 * s + 16 * k + i), splat(g), v) : splat(0.25f * g) + v * v);
       }
       weight_roots(&b);
       split_signs<false>(x + 16 * k, &b);
@@ -373,10 +380,10 @@ BL_ENCODER bool encode_iq2_s(const Lattice &lattice, const float *x, uint64_t n,
 // --- iq3_xxs, iq3_s -----------------------------------------------------------------------------------------------------------------
 
 // Weights of 32 values of the iq3 types.
-BL_INLINE void iq3_weights(const float *x, const float *qw, float g, float *w) {
+BL_INLINE void iq3_weights(const float *x, const float *qw, float g, SubBlock<4, 32> *b) {
   for (int i = 0; i < 32; i += 8) {
     const F8 v = load8(x + i);
-    store8(w + i, qw ? importance(load8(qw + i), splat(g), v) : v * v);
+    b->w.store(i, qw ? importance(load8(qw + i), splat(g), v) : v * v);
   }
 }
 
@@ -390,7 +397,7 @@ BL_ENCODER bool encode_iq3_xxs(const Lattice &lattice, const float *x, uint64_t 
     uint32_t word[8] = {0};
     for (int k = 0; k < 8; k++) {
       SubBlock<4, 32> b;
-      iq3_weights(x + 32 * k, qw ? qw + 256 * s + 32 * k : nullptr, g, b.w);
+      iq3_weights(x + 32 * k, qw ? qw + 256 * s + 32 * k : nullptr, g, &b);
       weight_roots(&b);
       split_signs<true>(x + 32 * k, &b);
       const float mx = largest_value(b);
@@ -424,7 +431,7 @@ BL_ENCODER bool encode_iq3_s(const Lattice &lattice, const float *x, uint64_t n,
     uint8_t *qs = y->qs, *signs = y->signs;
     for (int k = 0; k < 8; k++) {
       SubBlock<4, 32> b;
-      iq3_weights(x + 32 * k, qw ? qw + 256 * s + 32 * k : nullptr, g, b.w);
+      iq3_weights(x + 32 * k, qw ? qw + 256 * s + 32 * k : nullptr, g, &b);
       weight_roots(&b);
       split_signs<false>(x + 32 * k, &b);
       const float mx = largest_value(b);

@@ -6,7 +6,8 @@
 // elsewhere (an inline function compiled for AVX2 must not be merged into portable code).
 //
 // What keeps the encoders fit for a card: vectors are read by v[i] and never written so; whatever is no vector is computed alike in
-// every thread, so arrays of the encoder's own are whole in each; memory the caller passed is only read, but for the row's bytes.
+// every thread, so arrays of the encoder's own are whole in each, but for Scratch; memory the caller passed is only read, but for the
+// row's bytes.
 #pragma once
 
 #include <stdint.h>

@@ -36,6 +36,15 @@ BL_INLINE F8 load8(const float *p) {
 BL_INLINE void store8(float *p, F8 v) { memcpy(p, &v, 32); }
 BL_INLINE void store8(int32_t *p, I8 v) { memcpy(p, &v, 32); }
 
+// N floats that the lanes share and that only store() writes. On a card those of equal AT are the same memory: a row's encoder has them
+// at different places, and one of each at a time.
+template <int N, int AT>
+struct Scratch {
+  float at[N];
+  operator const float *() const { return at; }
+  void store(int i, F8 v) { store8(at + i, v); }
+};
+
 BL_INLINE I8 bits(F8 v) { return (I8)v; }
 BL_INLINE F8 from_bits(I8 v) { return (F8)v; }
 BL_INLINE F8 to_f(I8 v) { return __builtin_convertvector(v, F8); }

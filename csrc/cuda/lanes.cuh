@@ -1,8 +1,7 @@
 // lanes.cuh: ../common/lanes.h for a card: the lanes of a vector are eight neighbouring threads, a vector is one register of each.
 //
 // The eight run the same code on the same scalars: what is no vector, and every array of the encoder's own, each of them computes and
-// holds whole. So vectors leave the registers only where lanes mix (shuffles within the eight), and no thread ever waits for memory
-// that another one wrote. Four such groups share a warp and may take different branches; the threads of one group never do.
+// holds whole. So vectors leave the registers only where lanes mix: by shuffles within the eight, and through Scratch. Four such groups share a warp and may take different branches; the threads of one group never do.
 // Compile with -fmad=false -prec-div=true -prec-sqrt=true -ftz=false: every operation is one rounding, as on the host.
 #pragma once
 
@@ -105,6 +104,26 @@ BL_INLINE void store8(float *p, F8 v) {
   BL_UNROLL
   for (int i = 0; i < 8; i++) p[i] = v[i];
 }
+
+// What ../common/lanes_host.h says. The words of the four groups of a warp lie in banks of their own.
+constexpr int BLOCK_THREADS = 128;  // of every kernel that encodes
+constexpr int SCRATCH_FLOATS = 168;
+
+BL_INLINE float *scratch() {
+  __shared__ __align__(16) float memory[BLOCK_THREADS / 8][SCRATCH_FLOATS];
+  return memory[threadIdx.x / 8];
+}
+
+template <int N, int AT>
+struct Scratch {
+  static_assert(N % 8 == 0 && AT % 8 == 0 && AT + N <= SCRATCH_FLOATS, "a scratch lies outside its group's memory");
+  __device__ __forceinline__ operator const float *() const { return scratch() + AT; }
+  __device__ __forceinline__ void store(int i, F8 v) {
+    __syncwarp(group());  // what was there has been read
+    scratch()[AT + i + lane()] = v.v;
+    __syncwarp(group());
+  }
+};
 
 BL_INLINE I8 bits(F8 v) { return I8(__float_as_int(v.v)); }
 BL_INLINE F8 from_bits(I8 v) { return F8(__int_as_float(v.v)); }

@@ -9,8 +9,7 @@
 
 namespace bl::cuda {
 
-constexpr uint32_t PIECE = 256;           // values of a row that a group of eight threads encodes: whole blocks of every type
-constexpr uint32_t ENCODE_THREADS = 128;  // of a block
+constexpr uint32_t PIECE = 256;  // values of a row that a group of eight threads encodes: whole blocks of every type
 
 // Rows in the card's memory, to be encoded.
 struct EncodeJob {

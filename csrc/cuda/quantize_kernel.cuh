@@ -22,9 +22,9 @@ struct Piece {
 // Each group of eight threads encodes a piece into memory of its own, which then goes to the row.
 //   BYTES  of an encoded piece, at most · ENCODE  the encoder; false: a block has no encoding, and the row's number goes to no_code
 template <uint32_t BYTES, bool (*ENCODE)(const Piece &)>
-__global__ void __launch_bounds__(ENCODE_THREADS) encode_kernel(const EncodeJob job) {
+__global__ void __launch_bounds__(lanes_cuda::BLOCK_THREADS) encode_kernel(const EncodeJob job) {
   const uint64_t pieces = ceil_div<uint64_t>(job.n_per_row, PIECE);
-  const uint64_t task = (uint64_t(blockIdx.x) * ENCODE_THREADS + threadIdx.x) / 8;
+  const uint64_t task = (uint64_t(blockIdx.x) * lanes_cuda::BLOCK_THREADS + threadIdx.x) / 8;
   if (task >= job.n_rows * pieces) return;
   const uint64_t row = task / pieces, piece = task % pieces, at = piece * PIECE;
   const uint64_t n = min(uint64_t(PIECE), job.n_per_row - at);
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(ENCODE_THREADS) encode_kernel(const EncodeJob 
 template <uint32_t BYTES, bool (*ENCODE)(const Piece &)>
 void launch_encoder(const EncodeJob &job, cudaStream_t stream) {
   const uint64_t threads = job.n_rows * ceil_div<uint64_t>(job.n_per_row, PIECE) * 8;
-  encode_kernel<BYTES, ENCODE><<<uint32_t(ceil_div<uint64_t>(threads, ENCODE_THREADS)), ENCODE_THREADS, 0, stream>>>(job);
+  encode_kernel<BYTES, ENCODE><<<uint32_t(ceil_div<uint64_t>(threads, lanes_cuda::BLOCK_THREADS)), lanes_cuda::BLOCK_THREADS, 0, stream>>>(job);
   check(cudaGetLastError(), "encode_kernel");
 }
 
