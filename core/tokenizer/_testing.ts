@@ -6,8 +6,9 @@
 import { Metadata } from "../gguf/metadata.ts";
 import { repoDir } from "../../tests/shared.ts";
 import { type CheckpointFiles, vocabularyFromCheckpoint } from "./checkpoint/mod.ts";
+import { readSentencePiece, type SentencePieceModel } from "./checkpoint/sentencepiece.ts";
 import { tokenizerFromGguf } from "./tokenizer.ts";
-import type { Tokenizer } from "./types.ts";
+import { TOKEN_TYPE, type Tokenizer } from "./types.ts";
 
 export const goldenDir = `${repoDir}tests/goldens/tokenizer/`;
 
@@ -44,7 +45,52 @@ export function metadataFromCheckpoint(files: CheckpointFiles, name: string = "t
   return new Metadata(name, vocabularyFromCheckpoint(files).entries);
 }
 
-/** The vocabularies that the goldens are of. */
+/** The `tokenizer.json` that a release of the SentencePiece unigram model would have. */
+function unigramJson(model: SentencePieceModel): Record<string, unknown> {
+  const metaspace = { type: "Metaspace", replacement: "\u2581", prepend_scheme: "always", split: true };
+  const isSpecial = (type: number) => type === TOKEN_TYPE.control || type === TOKEN_TYPE.unknown;
+  const added = model.pieces.flatMap(({ text, type }, id) => isSpecial(type) ? [{ id, content: text }] : []);
+  return {
+    version: "1.0",
+    added_tokens: added.map((token) => ({
+      ...token,
+      single_word: false,
+      lstrip: false,
+      rstrip: false,
+      normalized: false,
+      special: true,
+    })),
+    normalizer: {
+      type: "Sequence",
+      normalizers: [
+        { type: "Precompiled", precompiled_charsmap: btoa(String.fromCharCode(...model.precompiledCharsmap)) },
+        { type: "Replace", pattern: { Regex: " {2,}" }, content: " " },
+      ],
+    },
+    pre_tokenizer: metaspace,
+    decoder: metaspace,
+    model: {
+      type: "Unigram",
+      unk_id: model.pieces.findIndex(({ type }) => type === TOKEN_TYPE.unknown),
+      vocab: model.pieces.map(({ text, score }) => [text, score]),
+      byte_fallback: false,
+    },
+  };
+}
+
+/** bloom-nano's tokens as a `tiktoken.model`: their bytes in base64, and their ids. */
+function tiktokenModel(): Uint8Array {
+  const nano = tokenizerFromGguf(metadataFromCheckpoint(folder(`${repoDir}models/bloom-nano`)));
+  const ids = Object.values(
+    readJson(`${repoDir}models/bloom-nano/tokenizer.json`).model.vocab as Record<string, number>,
+  )
+    .sort((a, b) => a - b);
+  return new TextEncoder().encode(
+    ids.map((id) => `${btoa(String.fromCharCode(...nano.pieceBytes(id)))} ${id}\n`).join(""),
+  );
+}
+
+/** Small vocabularies, one of each kind; the first four are those that the goldens are of. */
 export const SMALL: Record<string, () => CheckpointFiles> = {
   bloom_nano: () => folder(`${repoDir}models/bloom-nano`),
   spm: () =>
@@ -67,6 +113,20 @@ export const SMALL: Record<string, () => CheckpointFiles> = {
         pad_token: "[PAD]",
         unk_token: "[UNK]",
         mask_token: "[MASK]",
+      },
+    }),
+  unigram_json: () =>
+    filesOf({
+      "config.json": { architectures: ["T5ForConditionalGeneration"], eos_token_id: 1, pad_token_id: 0 },
+      "tokenizer.json": unigramJson(readSentencePiece(Deno.readFileSync(`${goldenDir}unigram.model`), "unigram.model")),
+    }),
+  tiktoken: () =>
+    filesOf({
+      "tiktoken.model": tiktokenModel(),
+      "config.json": { architectures: ["DeepseekV3ForCausalLM"], vocab_size: 8440 },
+      "tokenizer_config.json": {
+        added_tokens_decoder: { 8181: { content: "[EOS]", special: true } },
+        eos_token: "[EOS]",
       },
     }),
 };

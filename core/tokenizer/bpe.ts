@@ -28,6 +28,7 @@ export class BytePairEncoder implements FragmentEncoder {
   private readonly merges: TextTable;
   private readonly n_vocab: number;
   private readonly byteSymbols = new Int32Array(256).fill(-1);
+  private fallbacks: Int32Array | undefined;
   private readonly extraTexts: Uint8Array[] = [];
   private readonly extraByText = new Map<string, number>();
   private readonly words = new WordCache((bytes, from, to, out) => this.encodeNewWord(bytes, from, to, out));
@@ -251,12 +252,17 @@ export class BytePairEncoder implements FragmentEncoder {
       return;
     }
     for (const byte of this.extraTexts[symbol - this.n_vocab]) {
-      const text = this.pre.isRaw
-        ? encoder.encode(`<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`)
-        : Uint8Array.of(byte);
-      const id = this.tokens.find(text);
+      const id = this.fallbackIds[byte];
       if (id >= 0) out.push(id);
     }
+  }
+
+  /** `[256]` the token of each byte that stands alone, -1 where there is none. */
+  private get fallbackIds(): Int32Array {
+    return this.fallbacks ??= Int32Array.from({ length: 256 }, (_, byte) => {
+      const hex = byte.toString(16).toUpperCase().padStart(2, "0");
+      return this.tokens.find(this.pre.isRaw ? encoder.encode(`<0x${hex}>`) : Uint8Array.of(byte));
+    });
   }
 }
 

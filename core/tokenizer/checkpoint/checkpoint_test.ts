@@ -3,11 +3,15 @@ import fc from "fast-check";
 import { repoDir, sharedDir } from "../../../tests/shared.ts";
 import { BloomeryError, TextError } from "../../errors.ts";
 import { type GgufValue, Metadata, type StringArray } from "../../gguf/metadata.ts";
-import { filesOf, folder, goldenDir, readJson, SMALL } from "../_testing.ts";
+import { trickyStrings } from "../../../tests/tricky_strings.ts";
+import { filesOf, folder, goldenDir, readJson, SMALL, small } from "../_testing.ts";
+import { preTokenizer } from "../pretokenizers.ts";
+import { Prepared, split } from "../split.ts";
 import { tokenizerFromGguf } from "../tokenizer.ts";
 import { TOKEN_TYPE } from "../types.ts";
 import { type Vocabulary, vocabularyFromCheckpoint } from "./mod.ts";
-import { preTokenizerByDefinition } from "./pre_tokenizer_of.ts";
+import { generalCategory } from "../unicode.ts";
+import { DEFINITIONS, preTokenizerByDefinition } from "./pre_tokenizer_of.ts";
 import { readSentencePiece } from "./sentencepiece.ts";
 
 const nano = `${repoDir}models/bloom-nano`;
@@ -149,27 +153,42 @@ Deno.test("added tokens come on top of a SentencePiece model", () => {
 
 Deno.test("vocabularyFromCheckpoint() reads tiktoken ranks and finds the merges they imply", () => {
   const { model } = readJson(`${nano}/tokenizer.json`);
-  const tokenizer = tokenizerFromGguf(new Metadata("nano", vocabularyFromCheckpoint(folder(nano)).entries));
-  const texts = Object.entries(model.vocab as Record<string, number>).sort((a, b) => a[1] - b[1]);
-  const lines = texts.map(([, id]) => `${btoa(String.fromCharCode(...tokenizer.pieceBytes(id)))} ${id}\n`).join("");
-  const files = filesOf({
-    "tiktoken.model": new TextEncoder().encode(lines),
-    "config.json": { architectures: ["DeepseekV3ForCausalLM"], vocab_size: 8440 },
-    "tokenizer_config.json": {
-      added_tokens_decoder: { 8181: { content: "[EOS]", special: true } },
-      eos_token: "[EOS]",
-    },
-  });
-  const v = vocabularyFromCheckpoint(files);
+  const v = vocabularyFromCheckpoint(SMALL.tiktoken());
   assert.equal(v.pre, "kimi-k2");
   const tokens = value(v, "ggml.tokens") as StringArray;
-  assert.equal(tokens.at(300), texts[300][0]);
+  assert.equal(model.vocab[tokens.at(300)], 300);
   assert.equal(tokens.at(8181), "[EOS]");
   assert.equal(tokens.at(8182), "<|reserved_token_8182|>");
   assert.equal(tokens.at(8439), "[PAD8439]");
   const merges = new Set(value(v, "ggml.merges") as StringArray);
   const missing = (model.merges as string[]).filter((merge) => !merges.has(merge));
   assert.deepEqual(missing, []);
+});
+
+Deno.test("ids of a tiktoken vocabulary are those of tiktoken's own way: the parts whose join has the lowest rank join first", () => {
+  const tokenizer = small("tiktoken");
+  const ranks = new Map<string, number>(); // by bytes as Latin-1 text
+  const latin1 = (bytes: Uint8Array) => String.fromCharCode(...bytes);
+  for (let id = 0; id < 8180; id++) ranks.set(latin1(tokenizer.pieceBytes(id)), id);
+  const steps = preTokenizer("kimi-k2")!.steps;
+  for (const text of trickyStrings(300, 5, ["[EOS]"])) {
+    const expected: number[] = [];
+    const characters = [...text];
+    let start = 0;
+    for (const end of split(new Prepared(text), steps)) {
+      const parts = [...latin1(new TextEncoder().encode(characters.slice(start, end).join("")))];
+      const rank = (i: number) => ranks.get(parts[i] + parts[i + 1]) ?? Infinity;
+      for (;;) {
+        let best = 0;
+        for (let i = 1; i + 1 < parts.length; i++) if (rank(i) < rank(best)) best = i;
+        if (parts.length < 2 || rank(best) === Infinity) break;
+        parts.splice(best, 2, parts[best] + parts[best + 1]);
+      }
+      expected.push(...parts.map((part) => ranks.get(part)!));
+      start = end;
+    }
+    assert.deepEqual([...tokenizer.encode(text)], expected, JSON.stringify(text));
+  }
 });
 
 Deno.test("byte-fallback BPE in JSON becomes a vocabulary with scores, or gemma4 with merges", () => {
@@ -224,6 +243,23 @@ Deno.test("unigram in JSON carries its scores, unknown token and character map",
   assert.deepEqual([...tokenizer.encode("  a   ab?", { addSpecial: true })], [3, 3, 4, 2, 1]);
 });
 
+Deno.test("a unigram model in JSON becomes the vocabulary that its SentencePiece file becomes", () => {
+  const fromJson = vocabularyFromCheckpoint(SMALL.unigram_json());
+  const fromFile = vocabularyFromCheckpoint(SMALL.unigram());
+  assert.deepEqual(keys(fromJson), keys(fromFile));
+  const types = value(fromFile, "ggml.token_type") as Int32Array;
+  for (const key of keys(fromFile).map((name) => name.startsWith("ggml.") ? name : `ggml.${name}`)) {
+    const plain = (v: Vocabulary) => {
+      const found = value(v, key);
+      if (typeof found !== "object") return found;
+      const all = [...found as Iterable<unknown>];
+      // the converter gives control tokens of a JSON file another score, which nothing asks for
+      return key === "ggml.scores" ? all.filter((_, id) => types[id] === TOKEN_TYPE.normal) : all;
+    };
+    assert.deepEqual(plain(fromJson), plain(fromFile), key);
+  }
+});
+
 Deno.test("preTokenizerByDefinition() sees through spellings", () => {
   const split = (Regex: string, behavior = "Isolated") => ({ type: "Split", pattern: { Regex }, behavior });
   const of = (...parts: unknown[]) =>
@@ -239,6 +275,56 @@ Deno.test("preTokenizerByDefinition() sees through spellings", () => {
   assert.equal(of(split("\\p{N}{1,3}"), split("[a-z]+")), undefined);
   assert.equal(of({ type: "Whitespace" }), undefined);
 });
+
+/** What the steps that are no regexes cut, as regexes of their own. */
+const NAMED_STEPS: Record<string, string> = {
+  bytelevel: "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+  digits: "\\p{N}",
+  "digit-runs": "\\p{N}+",
+  punctuation: "[!-\\/:-@\\[-`\\{-~\\p{P}]+",
+};
+
+/** Lengths of the pieces that the steps of a definition leave, by the engine's own regexes. */
+function cutByDefinition(text: string, steps: readonly string[]): number[] {
+  let pieces = [text];
+  for (const step of steps) {
+    const regex = new RegExp(`(${NAMED_STEPS[step] ?? step})`, "gu");
+    pieces = pieces.flatMap((piece) => {
+      const parts: string[] = [];
+      let last = 0;
+      for (const match of piece.matchAll(regex)) {
+        parts.push(piece.slice(last, match.index), match[0]);
+        last = match.index + match[0].length;
+      }
+      return [...parts, piece.slice(last)].filter((part) => part !== "");
+    });
+  }
+  return pieces.map((piece) => [...piece].length);
+}
+
+for (const [steps, name] of DEFINITIONS) {
+  // bloom's has a class within a class, which only the release's engine takes; falcon's release cuts a space from a number,
+  // which llama.cpp leaves to its merges: none joins the two
+  if (name === "bloom" || steps.includes("digit-runs")) continue;
+  Deno.test(`the definition that is called ${name} (${steps.length} steps, ${steps[0].slice(0, 20)}) cuts as ${name} does`, () => {
+    const { steps: ours } = preTokenizer(name, "release")!;
+    for (const tricky of trickyStrings(500, 11, ["<|im_start|>", "</s>"])) {
+      // whitespace that engines disagree on: all but ASCII's, for llama.cpp writes it as U+000B before a range is matched
+      // (deepseek-coder's has U+3000); and characters newer than the table of 15.1
+      const isDisputed = name === "deepseek-coder" ? /[^\P{White_Space}\t-\r ]|\ufeff/gu : /[\x85\ufeff]/g;
+      const isKnown = (c: string) => generalCategory(c.codePointAt(0)!) !== "U";
+      const text = [...tricky.replace(isDisputed, " ")].filter(isKnown).join("");
+      if (text === "") continue;
+      const lengths: number[] = [];
+      let start = 0;
+      for (const end of split(new Prepared(text), ours)) {
+        lengths.push(end - start);
+        start = end;
+      }
+      assert.deepEqual(lengths, cutByDefinition(text, steps), JSON.stringify(text));
+    }
+  });
+}
 
 Deno.test("damaged checkpoint files are refused with a code", () => {
   const tokenizer = readJson(`${nano}/tokenizer.json`);

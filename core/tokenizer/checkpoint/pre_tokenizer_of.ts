@@ -24,7 +24,7 @@ const ASCII_WORDS =
   ` ?[\\p{P}\\p{S}]+[\\r\\n]*|${TAIL}`;
 
 /** Steps of a definition, one a line, and the name that stands for it. */
-const DEFINITIONS: readonly (readonly [steps: readonly string[], name: string])[] = [
+export const DEFINITIONS: readonly (readonly [steps: readonly string[], name: string])[] = [
   [[words("\\p{N}")], "qwen2"],
   [[words("\\p{N}{1,3}")], "llama-bpe"],
   [[
