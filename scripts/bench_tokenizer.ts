@@ -14,9 +14,10 @@
  * peer's rate, or its rate.
  *
  * `--peer COMMAND` is run as `COMMAND -m VOCAB -f TEXT --ids --log-disable`, with each text and with one letter; its rate
- * is from the difference of the two, so that opening does not count. Every number is the least of the rounds. Vocabulary and texts are copied into `--work`,
- * which the peer sees as `--peer-work`. Rounds alternate. `--synthetic N` adds a made byte-level vocabulary of N tokens
- * with two merges a token.
+ * is from the difference of the two, so that opening does not count. It gets each text five times over, or opening would
+ * drown the difference (it remembers no words). Vocabulary and texts are copied into `--work`, which the peer sees as
+ * `--peer-work`. Rounds alternate, and every number is the least of them. `--synthetic N` adds a made byte-level
+ * vocabulary of N tokens with two merges a token.
  * @module
  */
 import process from "node:process";
@@ -26,6 +27,7 @@ import { openGguf } from "../core/gguf/read.ts";
 import { BYTE_TO_CODE_POINT } from "../core/tokenizer/byte_map.ts";
 import { tokenizerFromGguf } from "../core/tokenizer/mod.ts";
 
+const PEER_REPEATS = 5;
 const FIRST_LINE = "Hello, w\u00f6rld! \u4f60\u597d 12345\n";
 
 function flags(name: string): string[] {
@@ -82,7 +84,7 @@ function ours(path: string, texts: readonly Text[]): number[] {
 class Peer {
   constructor(readonly command: string, readonly work: string, readonly seen: string, texts: readonly Text[]) {
     Deno.mkdirSync(work, { recursive: true });
-    texts.forEach(({ text }, i) => Deno.writeTextFileSync(`${work}/text${i}.txt`, text));
+    texts.forEach(({ text }, i) => Deno.writeTextFileSync(`${work}/text${i}.txt`, `${text}\n`.repeat(PEER_REPEATS)));
     Deno.writeTextFileSync(`${work}/letter.txt`, "a");
   }
 
@@ -186,7 +188,9 @@ function main(): void {
     const megabytes = withSum(texts.map((text) => text.megabytes));
     const [letter, ...whole] = least(theirs);
     const rates = withSum(least(mine)).map((ms, i) => megabytes[i] / ms * 1000);
-    const peerRates = withSum(whole.map((ms) => Math.max(ms - letter, 0.1))).map((ms, i) => megabytes[i] / ms * 1000);
+    const peerRates = withSum(whole.map((ms) => Math.max(ms - letter, 0.1) / PEER_REPEATS)).map((ms, i) =>
+      megabytes[i] / ms * 1000
+    );
     const compared = rates.map((rate, i) => (peer ? rate / peerRates[i] : rate).toFixed(peer ? 1 : 2));
     const cells = peer ? [rates[0].toFixed(2), peerRates[0].toFixed(2), ...compared] : compared;
     using file = openGguf(path);
