@@ -114,6 +114,7 @@ export const serve: Command = {
         reasoningFormat: flags.str("reasoning-format") as typeof REASONING_FORMATS[number],
         templateKwargs: kwargs,
         build: `bloomery-${VERSION}`,
+        onWarning: (text) => io.warn(text),
         onError: (error) => io.error(error instanceof Error ? error.stack ?? error.message : String(error)),
       }));
     io.note(`serving on ${server.url}: ${n_slots} slots of ${n_ctx} tokens`);

@@ -17,6 +17,8 @@ export interface AppSettings {
   templateKwargs: Record<string, unknown>;
   /** What `build_info` and `system_fingerprint` say. */
   build: string;
+  /** Told what a request asks for and does not get, where that is no error. */
+  warn: (text: string) => void;
 }
 
 /** An HTTP route: reads a request, gives a response, throws an ApiError or anything else that is one underneath. */
@@ -75,7 +77,7 @@ export class App {
       prompt,
       maxTokens: this.#room(prompt, request),
       sampler: createSampler(this.model, request, index),
-      constraint: constraintOf(request, this.model, reasoning),
+      constraint: constraintOf(request, this.model, reasoning, this.settings.warn),
       stops: request.stop ?? [],
       cachePrompt: request.cache_prompt,
       slotId: slotId < 0 ? undefined : slotId,

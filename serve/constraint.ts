@@ -11,7 +11,7 @@ import {
   GrammarMatcher,
   VocabTrie,
 } from "../core/sampling/grammar/mod.ts";
-import { ApiError, unsupported } from "./errors.ts";
+import { ApiError, badRequest, unsupported } from "./errors.ts";
 import type { CallForm } from "./forced_call.ts";
 import type { ServedModel, Tokenizer } from "./model.ts";
 
@@ -28,7 +28,7 @@ export interface FormRequest {
 export interface ResponseFormat {
   type: string;
   schema?: unknown;
-  json_schema?: { schema?: unknown } | undefined;
+  json_schema?: { schema?: unknown; strict?: boolean | null | undefined } | undefined;
 }
 
 /** Reasoning that may come before the form does. */
@@ -41,14 +41,16 @@ export interface ReasoningBlock {
 
 /**
  * The constraint that a request asks for, undefined where it asks for none.
+ * @param warn Told of keywords of a schema that are not kept; `strict` schemas are refused for them.
  * @throws ApiError 400 naming the field, for a form that cannot be compiled.
  */
 export function constraintOf(
   request: FormRequest,
   model: ServedModel,
   reasoning?: ReasoningBlock,
+  warn: (text: string) => void = () => {},
 ): Constraint | undefined {
-  const grammar = grammarOf(formsOf(request));
+  const grammar = grammarOf(formsOf(request), warn);
   return grammar && new Constraint(new GrammarMatcher(grammar, vocabOf(model)), model, {
     reasoning,
     markers: request.call !== undefined,
@@ -59,6 +61,8 @@ export function constraintOf(
 interface Form {
   param: string;
   key: string;
+  /** Every keyword of its schema is to be kept. */
+  strict?: boolean;
   compile: () => Grammar;
 }
 
@@ -71,12 +75,20 @@ function formsOf({ grammar, json_schema, response_format: format, call }: FormRe
   ];
 }
 
-function grammarOf(given: Form[]): Grammar | undefined {
+function grammarOf(given: Form[], warn: (text: string) => void): Grammar | undefined {
   if (given.length > 1) throw unsupported(given[1].param, `cannot be combined with ${given[0].param}`);
   if (given.length === 0) return undefined;
-  const [{ param, key, compile }] = given;
+  const [{ param, key, compile, strict }] = given;
   try {
-    return compiled(key, compile);
+    const known = recent.has(key);
+    const grammar = compiled(key, compile);
+    const { ignored } = grammar;
+    if (ignored.length > 0) {
+      const what = `not kept of the schema: ${ignored.slice(0, 10).join(", ")}${ignored.length > 10 ? ", …" : ""}`;
+      if (strict) throw badRequest(`${param}: strict is true, and this is ${what}`, param, "unsupported_parameter");
+      if (!known) warn(`${param}: ${what}`);
+    }
+    return grammar;
   } catch (cause) {
     if (!(cause instanceof BloomeryError) || cause instanceof ApiError) throw cause;
     throw new ApiError(400, "invalid_request_error", "invalid_form", `${param}: ${cause.message}`, {
@@ -87,8 +99,8 @@ function grammarOf(given: Form[]): Grammar | undefined {
   }
 }
 
-function schemaForm(param: string, schema: unknown): Form {
-  return { param, key: `\0${JSON.stringify(schema)}`, compile: () => compileJsonSchema(schema) };
+function schemaForm(param: string, schema: unknown, strict = false): Form {
+  return { param, strict, key: `\0${JSON.stringify(schema)}`, compile: () => compileJsonSchema(schema) };
 }
 
 function formOf(format: ResponseFormat): Form[] {
@@ -98,7 +110,13 @@ function formOf(format: ResponseFormat): Form[] {
     case "json_object":
       return [schemaForm("response_format", format.schema ?? { type: "object" })];
     case "json_schema":
-      return [schemaForm("response_format.json_schema", format.json_schema?.schema ?? format.schema ?? {})];
+      return [
+        schemaForm(
+          "response_format.json_schema",
+          format.json_schema?.schema ?? format.schema ?? {},
+          format.json_schema?.strict ?? false,
+        ),
+      ];
     default:
       throw unsupported("response_format.type", `expected text, json_object or json_schema, found "${format.type}"`);
   }

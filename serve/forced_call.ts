@@ -11,6 +11,7 @@ import type { Conversation } from "./schemas.ts";
 export interface CallForm {
   param: "tool_choice";
   key: string;
+  strict: boolean;
   compile: () => Grammar;
 }
 
@@ -31,6 +32,7 @@ export function forcedCall(request: Conversation, chat: ChatFormat): CallForm | 
   const many = choice === "required" && request.parallel_tool_calls === true;
   return {
     param: "tool_choice",
+    strict: named.some((tool) => tool.function.strict === true),
     key: `\0calls ${many} ${JSON.stringify(named)} ${chat.source}`,
     compile() {
       const rules = chat.callRules(named, many);

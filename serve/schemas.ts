@@ -80,7 +80,7 @@ const generationShape = {
   response_format: opt(z.looseObject({
     type: z.string(),
     schema: opt(jsonSchema),
-    json_schema: opt(z.looseObject({ schema: opt(jsonSchema) })),
+    json_schema: opt(z.looseObject({ schema: opt(jsonSchema), strict: opt(z.boolean()) })),
   })),
   n_predict: opt(count),
   max_tokens: opt(count),
@@ -144,6 +144,7 @@ const tool = z.looseObject({
     name: z.string().min(1),
     description: z.string().nullish(),
     parameters: jsonObject.nullish(),
+    strict: opt(z.boolean()),
   }),
 });
 

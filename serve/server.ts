@@ -32,6 +32,8 @@ export interface ServerOptions extends Partial<AppSettings> {
   maxBodyBytes?: number;
   /** Told of failures that are not the client's. */
   onError?: (error: unknown) => void;
+  /** Told what a request asks for and does not get, where that is no error. */
+  onWarning?: (text: string) => void;
 }
 
 export interface RunningServer {
@@ -85,6 +87,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     reasoningFormat: options.reasoningFormat ?? "auto",
     templateKwargs: options.templateKwargs ?? {},
     build: options.build ?? "bloomery",
+    warn: options.onWarning ?? (() => {}),
   });
   const life = { draining: false };
   const router = makeRouter(app, options, life);

@@ -173,3 +173,29 @@ Deno.test("a forced call may use the markers that are control tokens; another fo
   assert.deepEqual(allowed(constraint), [false, true]);
   assert.deepEqual(allowed(constraintOf({ grammar: 'root ::= "[" .*' }, model)), [false, false]);
 });
+
+Deno.test("keywords of a schema that are not kept are told, and refused where the schema is strict", async () => {
+  const told: string[] = [];
+  await withServer({ n_ctx: 2048, onWarning: (text) => told.push(text) }, async ({ post }) => {
+    const schema = { type: "array", items: { enum: [1, 2] }, maxItems: 2, uniqueItems: true };
+    const ask = (strict: boolean) =>
+      post("/v1/chat/completions", {
+        messages: [{ role: "user", content: "babble" }],
+        response_format: { type: "json_schema", json_schema: { name: "list", strict, schema } },
+      });
+    assert.equal((await ask(false)).status, 200);
+    assert.deepEqual(told, ["response_format.json_schema: not kept of the schema: #/uniqueItems"]);
+    const { status, body } = await ask(true);
+    assert.deepEqual([status, body.error.param], [400, "response_format.json_schema"]);
+    assert.match(body.error.message, /#\/uniqueItems/);
+    const parameters = { type: "object", properties: { list: schema }, required: ["list"] };
+    const tools = [{ type: "function", function: { name: "f", strict: true, parameters } }];
+    const forced = await post("/v1/chat/completions", {
+      messages: [{ role: "user", content: "babble" }],
+      tools,
+      tool_choice: "required",
+    });
+    assert.deepEqual([forced.status, forced.body.error.param], [400, "tool_choice"]);
+    assert.match(forced.body.error.message, /f: #\/properties\/list\/uniqueItems/);
+  });
+});

@@ -79,9 +79,9 @@ export const elements = (
  * @throws {TextError} `text.schema` and kin for parameters that cannot be compiled.
  */
 export function callRules(form: CallForm, tools: readonly unknown[], many: boolean): Rules {
-  const rules = new Map<string, Expr>();
+  const rules = new Map<string, Expr>(), ignored = new Set<string>();
   const calls = (tools as { function?: ToolFunction }[]).map((tool, i) =>
-    form.call(formTool((tool.function ?? tool) as ToolFunction, rules, `tool${i}`))
+    form.call(formTool((tool.function ?? tool) as ToolFunction, rules, ignored, `tool${i}`))
   );
   rules.set("call", alt(calls));
   const list = many && form.between !== undefined
@@ -89,7 +89,7 @@ export function callRules(form: CallForm, tools: readonly unknown[], many: boole
     : rule("call");
   const none = text("");
   rules.set("answer", seq(optional(alt([text("\n"), text("\n\n")])), form.begin ?? none, list, form.end ?? none));
-  return { root: "answer", rules };
+  return { root: "answer", rules, ignored: [...ignored] };
 }
 
 interface ToolFunction {
@@ -97,15 +97,23 @@ interface ToolFunction {
   parameters?: Record<string, unknown> | null | undefined;
 }
 
-function formTool(f: ToolFunction, rules: Map<string, Expr>, prefix: string): FormTool {
+function formTool(f: ToolFunction, rules: Map<string, Expr>, ignored: Set<string>, prefix: string): FormTool {
   const parameters = f.parameters ?? {};
   const properties = parameters.properties;
   const keys = typeof properties === "object" && properties !== null ? Object.keys(properties) : [];
   const required = Array.isArray(parameters.required) ? parameters.required : [];
+  const added = (prefix: string, schema: unknown, change: (leaf: Expr) => Expr): Expr => {
+    const compiled = parseJsonSchema(schema);
+    for (const at of compiled.ignored) ignored.add(`${f.name}: ${at}`);
+    for (const [name, e] of compiled.rules) {
+      rules.set(prefix + name, mapLeaves(e, (leaf) => leaf.type === "rule" ? rule(prefix + leaf.name) : change(leaf)));
+    }
+    return rule(prefix + compiled.root);
+  };
   return {
     name: f.name,
     get args() {
-      return added(rules, `${prefix} `, { type: "object", ...parameters }, (e) => e);
+      return added(`${prefix} `, { type: "object", ...parameters }, (e) => e);
     },
     members: keys.map((key, i) => {
       const schema = (properties as Record<string, any>)[key] ?? {};
@@ -119,7 +127,7 @@ function formTool(f: ToolFunction, rules: Map<string, Expr>, prefix: string): Fo
         const pointer = key.replaceAll("~", "~0").replaceAll("/", "~1");
         const document = { ...parameters, $ref: `#/properties/${encodeURIComponent(pointer)}` };
         // A "<" within a value, which could begin a marker, is written in JSON's other way.
-        return added(rules, `${prefix}.${i} `, document, withoutAngles);
+        return added(`${prefix}.${i} `, document, withoutAngles);
       };
       return {
         key,
@@ -130,15 +138,6 @@ function formTool(f: ToolFunction, rules: Map<string, Expr>, prefix: string): Fo
       };
     }),
   };
-}
-
-/** Adds a schema's rules under names of their own. */
-function added(rules: Map<string, Expr>, prefix: string, schema: unknown, change: (leaf: Expr) => Expr): Expr {
-  const compiled = parseJsonSchema(schema);
-  for (const [name, e] of compiled.rules) {
-    rules.set(prefix + name, mapLeaves(e, (leaf) => leaf.type === "rule" ? rule(prefix + leaf.name) : change(leaf)));
-  }
-  return rule(prefix + compiled.root);
 }
 
 const ANGLE: readonly (readonly [number, number])[] = [[0x3c, 0x3c]];

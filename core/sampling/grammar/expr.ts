@@ -22,6 +22,8 @@ export type Expr =
 export interface Rules {
   readonly root: string;
   readonly rules: ReadonlyMap<string, Expr>;
+  /** Places in a schema, as JSON pointers, of keywords that the rules do not keep. */
+  readonly ignored?: readonly string[];
 }
 
 /** What a grammar may not exceed; far beyond what people write, far below what would stall a server. */

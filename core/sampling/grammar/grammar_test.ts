@@ -260,6 +260,98 @@ Deno.test("compileJsonSchema() keeps the bounds of integers exactly", () => {
   );
 });
 
+Deno.test("compileJsonSchema() keeps multipleOf exactly, within bounds too", () => {
+  const some = fc.array(fc.integer({ min: -5000, max: 5000 }));
+  const bound = fc.option(fc.integer({ min: -1500, max: 1500 }), { nil: undefined });
+  fc.assert(
+    fc.property(fc.integer({ min: 1, max: 60 }), bound, bound, some, (multipleOf, minimum, maximum, more) => {
+      const wanted = (n: number) => n % multipleOf === 0 && n >= (minimum ?? n) && n <= (maximum ?? n);
+      const lo = minimum ?? -1000, hi = maximum ?? 1000;
+      const schema = { type: "integer", multipleOf, minimum, maximum };
+      if (minimum !== undefined && maximum !== undefined && Math.ceil(lo / multipleOf) * multipleOf > hi) {
+        assert.equal(refusal(() => compileJsonSchema(schema)), "text.schema");
+        return;
+      }
+      const g = compileJsonSchema(schema);
+      assert.deepEqual(g.ignored, []);
+      for (const n of [0, multipleOf, -multipleOf, 7 * multipleOf, lo, hi, lo - 1, hi + 1, 123456789, ...more]) {
+        assert.equal(fits(g, String(n)), wanted(n), `${n} of ${multipleOf} in ${minimum}..${maximum}`);
+      }
+      for (const bad of ["", "-", "01", "1.0"]) assert.ok(!fits(g, bad));
+    }),
+    { numRuns: 60 },
+  );
+  assertTexts(compileJsonSchema({ type: "number", multipleOf: 0.01 }), ["3", "-3.1", "12.99"], ["1.005", "1e3", "1."]);
+  assertTexts(compileJsonSchema({ type: "number", multipleOf: 5 }), ["0", "-15", "100"], ["3", "5.0"]);
+  const begin = performance.now();
+  compileJsonSchema({ type: "integer", multipleOf: 256, minimum: 3 });
+  assert.ok(performance.now() - begin < 5000);
+});
+
+Deno.test("compileJsonSchema() keeps the bounds of numbers exactly where they are integers", () => {
+  const bound = fc.integer({ min: -120, max: 120 });
+  const number = fc.oneof(
+    bound.map(String),
+    fc.tuple(bound, fc.stringMatching(/^[0-9]{1,3}$/)).map((p) => p.join(".")),
+  );
+  fc.assert(
+    fc.property(bound, bound, fc.boolean(), fc.boolean(), fc.array(number), (a, b, overLo, underHi, numbers) => {
+      const lo = Math.min(a, b), hi = Math.max(a, b) + 1;
+      const g = compileJsonSchema({
+        type: "number",
+        [overLo ? "exclusiveMinimum" : "minimum"]: lo,
+        [underHi ? "exclusiveMaximum" : "maximum"]: hi,
+      });
+      assert.deepEqual(g.ignored, []);
+      for (
+        const text of [...numbers, `${lo}`, `${hi}`, `${lo}.5`, `${hi}.5`, `${lo}.0`, `${hi}.00`, "-0.001", "0.01"]
+      ) {
+        const n = Number(text);
+        assert.equal(
+          fits(g, text),
+          (overLo ? n > lo : n >= lo) && (underHi ? n < hi : n <= hi),
+          `${text} in ${lo}..${hi}`,
+        );
+      }
+    }),
+    { numRuns: 300 },
+  );
+  assertTexts(compileJsonSchema({ type: "number", minimum: 0 }), ["0", "0.5", "123456.75"], ["-0.5", "-1"]);
+});
+
+Deno.test("compileJsonSchema() lists the keywords that it does not keep, by place", () => {
+  const ignored = (schema: unknown) => compileJsonSchema(schema).ignored;
+  assert.deepEqual(
+    ignored({
+      type: "object",
+      title: "t",
+      properties: {
+        a: { type: "array", items: { type: "string", format: "email" }, uniqueItems: true },
+        b: { type: "string", pattern: "^a", minLength: 3 },
+        c: { type: ["string", "null"], minLength: 2, default: "x" },
+        d: { anyOf: [{ type: "integer", minimum: 0 }, { type: "null" }], not: { const: 3 } },
+        e: { type: "number", minimum: 0.5 },
+        f: { type: "integer", multipleOf: 1000 },
+      },
+      patternProperties: { "^x": {} },
+      additionalProperties: false,
+      minProperties: 1,
+    }).toSorted(),
+    [
+      "#/minProperties",
+      "#/patternProperties",
+      "#/properties/a/items/format",
+      "#/properties/a/uniqueItems",
+      "#/properties/b/minLength",
+      "#/properties/d/not",
+      "#/properties/e/minimum",
+      "#/properties/f/multipleOf",
+    ],
+  );
+  const usual = { $ref: "#/$defs/a", $defs: { a: { type: "array", items: { enum: [1] }, maxItems: 3 } } };
+  assert.deepEqual(ignored(usual), []);
+});
+
 Deno.test("compileJsonSchema() counts characters of strings, long bounds too", () => {
   const g = compileJsonSchema({ type: "string", minLength: 2, maxLength: 2000 });
   const s = (n: number, c = "é") => `"${c.repeat(n)}"`;

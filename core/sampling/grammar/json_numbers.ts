@@ -1,5 +1,5 @@
 /**
- * JSON's numbers as expressions, within bounds where these are integers.
+ * JSON's numbers as expressions: within bounds that are integers, and multiples of a number.
  * @module
  */
 import { alt, classOf, empty, type Expr, optional, repeat, seq, text } from "./expr.ts";
@@ -79,4 +79,98 @@ function atMost(s: string): Expr {
     parts.push(seq(between09("0", String.fromCharCode(s.charCodeAt(0) - 1)), digits(s.length - 1, s.length - 1)));
   }
   return alt(parts);
+}
+
+const fraction = seq(text("."), digits(1, MOST));
+const zeros = repeat(text("0"), 0, MOST - 1);
+const positiveFraction = seq(text("."), zeros, nonZero, digits(0, MOST - 1));
+
+export interface Bounds {
+  /** Integers, or infinite. */
+  lo: number;
+  hi: number;
+  /** The bound itself is left out. */
+  overLo: boolean;
+  underHi: boolean;
+}
+
+/** Numbers within bounds, without exponents; undefined where there is none. */
+export function numberBetween({ lo, hi, overLo, underHi }: Bounds): Expr | undefined {
+  const parts: Expr[] = [];
+  if (lo < 0) {
+    const below = magnitudes(hi < 0 ? -hi : 0, -lo, hi <= 0 && underHi, overLo);
+    if (below) parts.push(seq(text("-"), below));
+  }
+  if (hi >= 0) {
+    const above = magnitudes(Math.max(lo, 0), hi, lo >= 0 && overLo, underHi);
+    if (above) parts.push(above);
+  }
+  return parts.length === 0 ? undefined : alt(parts);
+}
+
+/** Numbers without sign from `lo` to `hi`. */
+function magnitudes(lo: number, hi: number, overLo: boolean, underHi: boolean): Expr | undefined {
+  if (lo > hi) return undefined;
+  const parts: Expr[] = [];
+  const whole = naturals(overLo ? lo + 1 : lo, hi - 1);
+  if (whole) parts.push(seq(whole, optional(fraction)));
+  if (overLo && lo < hi) parts.push(seq(text(String(lo)), positiveFraction));
+  if (!underHi && Number.isFinite(hi) && !(overLo && lo === hi)) {
+    parts.push(seq(text(String(hi)), optional(seq(text(".0"), zeros))));
+  }
+  return parts.length === 0 ? undefined : alt(parts);
+}
+
+/** Numbers with at most so many decimals. */
+export const withDecimals = (most: number): Expr => seq(anyInteger, optional(seq(text("."), digits(1, most))));
+
+/** Larger divisors would make a large automaton. */
+export const MAX_DIVISOR = 256;
+/** Digits of multiples: what a double holds exactly. */
+const EXACT = 15;
+
+/**
+ * Multiples of a divisor from `lo` to `hi`, either of which may be infinite; undefined where there is none.
+ * @param shared A rule of a name, made once.
+ */
+export function multiplesBetween(
+  divisor: number,
+  lo: number,
+  hi: number,
+  shared: (name: string, make: () => Expr) => Expr,
+): Expr | undefined {
+  const possible = new Map<string, Expr | undefined>();
+  /** `n` more digits behind a number of some remainder that make a multiple; bounds as digits, where they matter. */
+  const rest = (n: number, remainder: number, from?: string, to?: string): Expr | undefined => {
+    if (n === 0) return remainder === 0 ? empty : undefined;
+    const key = `${n} ${remainder} ${from} ${to}`;
+    if (possible.has(key)) return possible.get(key);
+    const ways: Expr[] = [];
+    for (let d = Number(from?.[0] ?? 0); d <= Number(to?.[0] ?? 9); d++) {
+      const tail = rest(
+        n - 1,
+        (remainder * 10 + d) % divisor,
+        from !== undefined && d === Number(from[0]) ? from.slice(1) : undefined,
+        to !== undefined && d === Number(to[0]) ? to.slice(1) : undefined,
+      );
+      if (tail) ways.push(seq(text(String(d)), tail));
+    }
+    const all = ways.length === 0 ? undefined : shared(`multiple ${divisor} ${key}`, () => alt(ways));
+    possible.set(key, all);
+    return all;
+  };
+  const natural = (lo: number, hi: number): Expr | undefined => {
+    const parts: Expr[] = [];
+    const top = Math.min(Number.isFinite(hi) ? String(hi).length : EXACT, EXACT);
+    for (let n = String(lo).length; n <= top; n++) {
+      const from = Math.max(lo, n === 1 ? 0 : 10 ** (n - 1)), to = Math.min(hi, 10 ** n - 1);
+      const some = from > to ? undefined : rest(n, 0, String(from), String(to));
+      if (some) parts.push(some);
+    }
+    return parts.length === 0 ? undefined : alt(parts);
+  };
+  const below = lo < 0 ? natural(hi < 0 ? -hi : 1, -lo) : undefined;
+  const above = hi >= 0 ? natural(Math.max(lo, 0), hi) : undefined;
+  const parts = [...(below ? [seq(text("-"), below)] : []), ...(above ? [above] : [])];
+  return parts.length === 0 ? undefined : alt(parts);
 }

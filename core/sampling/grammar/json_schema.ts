@@ -4,14 +4,23 @@
  *
  * Understood: type (one or several), properties, required, additionalProperties, items, prefixItems, minItems,
  * maxItems, enum, const, anyOf, oneOf, allOf (of objects), $ref within the document, minLength, maxLength, pattern,
- * format (date, time, date-time, uuid), minimum, maximum, exclusiveMinimum and exclusiveMaximum of integers.
- * Properties come in the schema's order. An object with properties takes no others unless additionalProperties says
- * so. Other keywords are left to whoever reads the value.
+ * format (date, time, date-time, uuid), minimum, maximum, exclusiveMinimum and exclusiveMaximum that are integers,
+ * multipleOf up to 256 of integers, and 0.1, 0.01 and so on of numbers. Properties come in the schema's order. An object
+ * with properties takes no others unless additionalProperties says so. oneOf is anyOf. What else would narrow the values
+ * is not kept, and listed as ignored.
  * @module
  */
 import { TextError } from "../../errors.ts";
 import { alt, classOf, type Expr, LIMITS, optional, refuse, repeat, rule, type Rules, seq, text } from "./expr.ts";
-import { anyInteger, anyNumber, integerBetween } from "./json_numbers.ts";
+import {
+  anyInteger,
+  anyNumber,
+  integerBetween,
+  MAX_DIVISOR,
+  multiplesBetween,
+  numberBetween,
+  withDecimals,
+} from "./json_numbers.ts";
 import { anyString, stringOfLength, stringOfPattern, stringOtherThan } from "./json_strings.ts";
 
 type Schema = Record<string, unknown>;
@@ -23,6 +32,21 @@ const FORMATS: Record<string, string> = {
 };
 FORMATS["date-time"] = FORMATS.date.slice(0, -1) + "T" + FORMATS.time.slice(1);
 
+/** Keywords that narrow what a schema allows, by the type that they narrow. */
+const KEYWORDS: Record<string, string> = Object.fromEntries(
+  ([
+    ["string", "minLength maxLength pattern format"],
+    ["number", "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf"],
+    ["array", "items prefixItems minItems maxItems uniqueItems contains minContains maxContains unevaluatedItems"],
+    ["array", "additionalItems"],
+    ["object", "properties required additionalProperties patternProperties propertyNames minProperties maxProperties"],
+    ["object", "dependentRequired dependentSchemas dependencies unevaluatedProperties"],
+    ["any", "type enum const anyOf oneOf allOf not if then else $ref $dynamicRef nullable"],
+  ] as const).flatMap(([type, names]) => names.split(" ").map((name) => [name, type])),
+);
+/** Formats that say how to read a number, not how to write it. */
+const LOOSE_FORMATS = ["int32", "int64", "float", "double"];
+
 /** White space where JSON allows some: none, a space, or a line end with some indentation. */
 const blank = optional(alt([text(" "), seq(text("\n"), repeat(classOf([[9, 9], [32, 32]]), 0, 40))]));
 
@@ -30,7 +54,7 @@ const blank = optional(alt([text(" "), seq(text("\n"), repeat(classOf([[9, 9], [
  * Compiles a schema.
  * @throws {TextError} `text.schema` naming the place in the schema, `text.schema_pattern`, `text.grammar_too_large`.
  */
-export function parseJsonSchema(schema: unknown): Rules {
+export function parseJsonSchema(schema: unknown): Rules & { readonly ignored: readonly string[] } {
   return new Compiler(schema).compile();
 }
 
@@ -41,10 +65,23 @@ class Compiler {
 
   constructor(readonly document: unknown) {}
 
-  compile(): Rules {
+  compile(): Rules & { readonly ignored: readonly string[] } {
     const root = this.#schema(this.document, "#", 0);
     this.#rules.set("root", root);
-    return { root: "root", rules: this.#rules };
+    return { root: "root", rules: this.#rules, ignored: [...this.#ignored] };
+  }
+
+  readonly #ignored = new Set<string>();
+
+  /** Notes the keywords of a schema that are not kept: neither in the list nor without meaning for the type. */
+  #kept(s: Schema, at: string, keywords: readonly string[], type?: string): void {
+    for (const key of Object.keys(s)) {
+      const of = KEYWORDS[key];
+      if (of === undefined || keywords.includes(key) || s[key] === undefined) continue;
+      if (of !== "any" && type !== undefined && of !== (type === "integer" ? "number" : type)) continue;
+      if (key === "format" && typeof s.format === "string" && LOOSE_FORMATS.includes(s.format)) continue;
+      this.#ignored.add(`${at}/${key}`);
+    }
   }
 
   /** A rule that exists once under its name. */
@@ -123,9 +160,17 @@ class Compiler {
       );
     }
     const s = given as Schema;
-    if (s.$ref !== undefined) return this.#ref(s.$ref, at, depth);
-    if ("const" in s) return this.#literal(s.const);
+    if (s.$ref !== undefined) {
+      // At the root, keywords beside it may be what it leads to.
+      if (at !== "#") this.#kept(s, at, ["$ref", "type"]);
+      return this.#ref(s.$ref, at, depth);
+    }
+    if ("const" in s) {
+      this.#kept(s, at, ["const", "type"]);
+      return this.#literal(s.const);
+    }
     if (s.enum !== undefined) {
+      this.#kept(s, at, ["enum", "type"]);
       if (!Array.isArray(s.enum) || s.enum.length === 0) this.#fail(`${at}/enum`, "expected a list with values");
       return this.#named("enum", alt((s.enum as unknown[]).map((v) => this.#literal(v))));
     }
@@ -133,6 +178,7 @@ class Compiler {
       const list = s[key];
       if (list === undefined) continue;
       if (!Array.isArray(list) || list.length === 0) return this.#fail(`${at}/${key}`, "expected a list with schemas");
+      this.#kept(s, at, [key, "type"]);
       return this.#named("any", alt(list.map((x, i) => this.#schema(x, `${at}/${key}/${i}`, depth + 1))));
     }
     if (s.allOf !== undefined) return this.#schema(this.#merged(s, at), at, depth + 1);
@@ -154,6 +200,7 @@ class Compiler {
         : undefined);
     switch (type) {
       case undefined:
+        this.#kept(s, at, []);
         return this.#value();
       case "object":
         return this.#object(s, at, depth);
@@ -164,8 +211,10 @@ class Compiler {
       case "integer":
         return this.#integer(s, at);
       case "number":
+        return this.#number(s, at);
       case "boolean":
       case "null":
+        this.#kept(s, at, ["type"], String(type));
         return this.#scalar(String(type));
       default:
         return this.#fail(`${at}/type`, `unknown type ${JSON.stringify(type)}`);
@@ -176,9 +225,11 @@ class Compiler {
     if (s.pattern !== undefined) {
       if (typeof s.pattern !== "string") return this.#fail(`${at}/pattern`, "expected a string");
       const pattern = s.pattern;
+      this.#kept(s, at, ["type", "pattern"], "string");
       return this.#shared(`pattern ${pattern}`, () => stringOfPattern(pattern));
     }
     const format = typeof s.format === "string" && Object.hasOwn(FORMATS, s.format) ? s.format : undefined;
+    this.#kept(s, at, ["type", ...(format === undefined ? ["minLength", "maxLength"] : ["format"])], "string");
     if (format !== undefined) return this.#shared(`format ${format}`, () => stringOfPattern(FORMATS[format]));
     const min = this.#countOf(s, "minLength", at) ?? 0, max = this.#countOf(s, "maxLength", at) ?? Infinity;
     if (max < min) this.#fail(at, `maxLength ${max} is less than minLength ${min}`);
@@ -188,9 +239,12 @@ class Compiler {
   }
 
   #integer(s: Schema, at: string): Expr {
+    const kept = ["type"];
     const bound = (key: string): number | undefined => {
       const v = s[key];
-      return typeof v === "number" && Math.abs(v) <= 1e15 ? v : undefined;
+      if (typeof v !== "number" || Math.abs(v) > 1e15) return undefined;
+      kept.push(key);
+      return v;
     };
     const over = bound("exclusiveMinimum"), under = bound("exclusiveMaximum");
     const lo = Math.max(
@@ -201,6 +255,18 @@ class Compiler {
       Math.floor(bound("maximum") ?? Infinity),
       under === undefined ? Infinity : Math.ceil(under) - 1,
     );
+    const divisor = s.multipleOf;
+    const divides = typeof divisor === "number" && Number.isInteger(divisor) && divisor > 0 && divisor <= MAX_DIVISOR;
+    if (divides) kept.push("multipleOf");
+    this.#kept(s, at, kept, "integer");
+    if (divides && divisor > 1) {
+      return this.#shared(
+        `integer ${lo} ${hi} of ${divisor}`,
+        () =>
+          multiplesBetween(divisor, lo, hi, (name, make) => this.#shared(name, make)) ??
+            this.#fail(at, `no multiple of ${divisor} lies between ${lo} and ${hi}`),
+      );
+    }
     if (lo === -Infinity && hi === Infinity) return this.#scalar("integer");
     return this.#shared(
       `integer ${lo} ${hi}`,
@@ -208,10 +274,42 @@ class Compiler {
     );
   }
 
+  #number(s: Schema, at: string): Expr {
+    if (typeof s.multipleOf === "number" && Number.isInteger(s.multipleOf)) return this.#integer(s, at);
+    const kept = ["type"];
+    /** A bound, as an integer that lies no further in. */
+    const bound = (key: string, round: (v: number) => number): number | undefined => {
+      const v = s[key];
+      if (typeof v !== "number" || Math.abs(v) > 1e15) return undefined;
+      if (Number.isInteger(v)) kept.push(key);
+      return round(v);
+    };
+    const decimals = [1, 2, 3, 4, 5, 6].find((n) => s.multipleOf === Number(`1e-${n}`));
+    const least = bound("minimum", Math.floor), over = bound("exclusiveMinimum", Math.floor);
+    const most = bound("maximum", Math.ceil), under = bound("exclusiveMaximum", Math.ceil);
+    const lo = Math.max(least ?? -Infinity, over ?? -Infinity), hi = Math.min(most ?? Infinity, under ?? Infinity);
+    const bounded = Number.isFinite(lo) || Number.isFinite(hi);
+    if (decimals !== undefined && !bounded) kept.push("multipleOf");
+    this.#kept(s, at, kept, "number");
+    if (!bounded) {
+      return decimals === undefined
+        ? this.#scalar("number")
+        : this.#shared(`number of ${decimals} decimals`, () => withDecimals(decimals));
+    }
+    const overLo = over === lo && kept.includes("exclusiveMinimum");
+    const underHi = under === hi && kept.includes("exclusiveMaximum");
+    return this.#shared(
+      `number ${lo} ${hi} ${overLo} ${underHi}`,
+      () => numberBetween({ lo, hi, overLo, underHi }) ?? this.#fail(at, `no number lies between ${lo} and ${hi}`),
+    );
+  }
+
   #array(s: Schema, at: string, depth: number): Expr {
     const min = this.#countOf(s, "minItems", at) ?? 0, max = this.#countOf(s, "maxItems", at) ?? Infinity;
     if (max < min) this.#fail(at, `maxItems ${max} is less than minItems ${min}`);
     const fixed = Array.isArray(s.prefixItems) ? s.prefixItems : Array.isArray(s.items) ? s.items : undefined;
+    const tuple = ["type", "prefixItems", ...(s.prefixItems === undefined || s.items === false ? ["items"] : [])];
+    this.#kept(s, at, fixed ? tuple : ["type", "items", "minItems", "maxItems"], "array");
     if (fixed) {
       const items = fixed.map((x, i) => seq(this.#schema(x, `${at}/prefixItems/${i}`, depth + 1), this.#ws()));
       const list = items.flatMap((e, i) => i === 0 ? [e] : [this.#comma(), e]);
@@ -223,6 +321,7 @@ class Compiler {
   }
 
   #object(s: Schema, at: string, depth: number): Expr {
+    this.#kept(s, at, ["type", "properties", "required", "additionalProperties"], "object");
     const properties = (s.properties ?? {}) as Schema;
     if (typeof properties !== "object" || properties === null || Array.isArray(properties)) {
       return this.#fail(`${at}/properties`, "expected an object");

@@ -16,12 +16,15 @@ import { isPlainByte, MULTIBYTE, type Trie, type VocabTrie } from "./vocab_trie.
 /** A compiled grammar, to be kept: matchers of several answers share what it learns of a vocabulary. */
 export class Grammar {
   readonly automaton: Automaton;
+  /** Places in the schema, as JSON pointers, of keywords that the grammar does not keep. */
+  readonly ignored: readonly string[];
   readonly #views = new WeakMap<VocabTrie, VocabView>();
   #stacks: Stacks;
 
   /** @throws {TextError} `text.grammar_*` */
   constructor(rules: Rules) {
     this.automaton = new Automaton(rules);
+    this.ignored = rules.ignored ?? [];
     this.#stacks = new Stacks(this.automaton);
   }
 
