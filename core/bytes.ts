@@ -255,18 +255,19 @@ export class ByteCursor {
     return this.#pos - start;
   }
 
-  /** The same for as many strings from `i` on as have their lengths in the window and are well; the next one. */
+  /** The same for as many strings from `i` on as begin in the window and have less than 64 KiB; the next one. */
   #skipStringsInWindow(ends: Uint32Array, i: number, start: number, limit: number): number {
     const window = this.#window;
     const last = window.length - 8;
-    const most = Math.min(limit, this.source.size);
+    const size = this.source.size - this.#start;
     let at = this.#pos - this.#start;
     while (i < ends.length && at >= 0 && at <= last) {
-      const length = window[at] + window[at + 1] * 0x100 + window[at + 2] * 0x10000 + window[at + 3] * 0x1000000;
-      const isLong = (window[at + 4] | window[at + 5] | window[at + 6] | window[at + 7]) !== 0;
-      const end = at + 8 + length;
-      if (isLong || length > most || this.#start + end > this.source.size) break;
-      at = end;
+      const length = window[at] | (window[at + 1] << 8);
+      if ((window[at + 2] | window[at + 3] | window[at + 4] | window[at + 5] | window[at + 6] | window[at + 7]) !== 0) {
+        break;
+      }
+      if (length > limit || at + 8 + length > size) break;
+      at += 8 + length;
       ends[i++] = this.#start + at - start;
     }
     this.#pos = this.#start + at;

@@ -7,6 +7,7 @@
  * @module
  */
 
+import type { StringArray } from "../gguf/metadata.ts";
 import type { IdBuffer } from "./id_buffer.ts";
 import { PairHeap } from "./pair_heap.ts";
 import type { TextTable } from "./text_table.ts";
@@ -47,7 +48,7 @@ export class SpmEncoder implements FragmentEncoder {
       if (id < 0) id = tokens.find(Uint8Array.of(byte));
       this.byteIds[byte] = id >= 0 ? id : options.unk ?? -1;
     }
-    this.beforeSpace = charactersBeforeSpace(tokens);
+    this.beforeSpace = charactersBeforeSpace(tokens.strings);
   }
 
   encode(text: string, out: IdBuffer, isStart: boolean): void {
@@ -162,14 +163,12 @@ function isSpaceAt(bytes: Uint8Array, at: number): boolean {
 }
 
 /** The characters other than U+2581 that some token has right before a U+2581. */
-function charactersBeforeSpace(tokens: TextTable): Set<number> {
-  const { packed } = tokens.strings;
+function charactersBeforeSpace({ packed, ends }: StringArray): Set<number> {
   const found = new Set<number>();
-  for (let id = 0; id < tokens.strings.length; id++) {
-    const start = tokens.start(id);
-    const end = tokens.end(id) - 2;
-    for (let at = start + 1; at < end; at++) {
-      if (packed[at] !== 0xe2 || !isSpaceAt(packed, at)) continue;
+  for (let id = 0, start = 8; id < ends.length; start = ends[id++] + 8) {
+    const last = ends[id] - 3;
+    for (let at = start + 1; at <= last; at++) {
+      if (packed[at] !== 0xe2 || packed[at + 1] !== 0x96 || packed[at + 2] !== 0x81) continue;
       let from = at - 1;
       while (from > start && (packed[from] & 0xc0) === 0x80) from--;
       const cp = codePointAt(packed, from);
