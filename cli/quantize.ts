@@ -5,6 +5,7 @@
 import { UsageError } from "../core/errors.ts";
 import type { GgmlType } from "../core/gguf/types.ts";
 import type { FileType } from "../quantize/file_types.ts";
+import type { QuantizePlan } from "../quantize/plan.ts";
 import type { QuantizeOptions, QuantizeProgress } from "../quantize/quantize.ts";
 import type { QuantizeSource } from "../quantize/quantize_source.ts";
 import { type Command, COMMON, EXIT, type Flags } from "./command.ts";
@@ -138,7 +139,7 @@ async function openSource(input: string, flags: Flags): Promise<QuantizeSource> 
 }
 
 /** The backend and which of its devices encodes a type. @throws {UsageError} `usage.device` */
-async function openEncoders(name: string, threads: number) {
+async function openEncoders(name: string, threads: number, plan: () => QuantizePlan) {
   if (name === "reference") {
     throw new UsageError("usage.device", "Cannot use --device reference: it has no encoders", {
       at: { flag: "--device", got: name },
@@ -146,12 +147,11 @@ async function openEncoders(name: string, threads: number) {
     });
   }
   const { openBackend } = await import("../ffi/mod.ts");
-  const { encodesFasterOnCard } = await import("../quantize/card_types.ts");
-  const { backend, device: { index } } = openBackend(name, { threads });
-  return {
-    backend,
-    device: name === "auto" && index !== 0 ? (type: GgmlType) => encodesFasterOnCard(type) ? index : 0 : index,
-  };
+  const { cardPays, encodesFasterOnCard } = await import("../quantize/card_types.ts");
+  const auto = name === "auto";
+  const { backend, device: { index } } = openBackend(auto && !cardPays(plan()) ? "cpu" : name, { threads });
+  const faster = (type: GgmlType, weighted: boolean) => encodesFasterOnCard(type, weighted) ? index : 0;
+  return { backend, device: auto && index !== 0 ? faster : index };
 }
 
 export const quantize: Command = {
@@ -212,7 +212,9 @@ export const quantize: Command = {
     { name: "max-buffer-size", type: "int", value: "MIB", min: 1, help: "the same in MiB" },
     {
       ...COMMON.device,
-      help: "where to encode: cpu, cuda[:i], or auto, a card where there is one, for the types that it encodes faster",
+      help:
+        "where to encode: cpu, cuda[:i], or auto: a card where there is one, for types that it encodes faster (K and IQ, " +
+        "and with importance Q4_0 to Q5_1), when there is 1 GB or more to encode",
     },
     { name: "resume", type: "bool", help: "go on from what an interrupted run left" },
     {
@@ -280,7 +282,11 @@ export const quantize: Command = {
       return EXIT.done;
     }
 
-    const { backend, device } = await openEncoders(flags.str("device") ?? "auto", request.threads);
+    const { backend, device } = await openEncoders(
+      flags.str("device") ?? "auto",
+      request.threads,
+      () => planFor(source, options),
+    );
     using _ = backend;
     const start = performance.now();
     const progress = tensorProgress("quantize", flags, io);

@@ -30,8 +30,8 @@ export interface QuantizeOptions extends PlanOptions {
   /** Keeps what is written when `signal` aborts, so that a later run can resume. */
   readonly signal?: AbortSignal;
   readonly onProgress?: (p: QuantizeProgress) => void;
-  /** Which device of the backend encodes, or encodes a type; 0 is the host. The bytes are the same. */
-  readonly device?: number | ((type: GgmlType) => number);
+  /** Which device of the backend encodes, or encodes a type without or with importance; 0 is the host. The bytes are the same. */
+  readonly device?: number | ((type: GgmlType, weighted: boolean) => number);
 }
 
 export interface QuantizeProgress {
@@ -326,7 +326,7 @@ class Run {
         n_rows: rows,
         n_per_row: from.ne[0],
         weights,
-        device: typeof device === "number" ? device : device(type),
+        device: typeof device === "number" ? device : device(type, weights !== undefined),
       });
     } catch (error) {
       if (!(error instanceof NativeError) || error.code !== "native.data") throw error;
