@@ -206,7 +206,7 @@ BL_API int32_t bl_quantize_file(bl_runtime *rt, uint32_t device, uint32_t src_ty
                                 uint32_t dst_type, uint8_t *dst, uint64_t n_dst, uint64_t n_rows, uint64_t n_per_row,
                                 const float *weights, uint8_t *err, uint64_t n_err);
 
-// Decodes n elements of any type to f32.
+// Decodes n elements of any type to f32, to the same bits on every device.   errors BL_ERR_ARGUMENT, BL_ERR_UNSUPPORTED
 BL_API int32_t bl_dequantize(bl_runtime *rt, uint32_t device, uint32_t type, const uint8_t *src, uint64_t n_src, float *dst, uint64_t n,
                              uint8_t *err, uint64_t n_err);
 
