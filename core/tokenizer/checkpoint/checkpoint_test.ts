@@ -260,6 +260,20 @@ Deno.test("a unigram model in JSON becomes the vocabulary that its SentencePiece
   }
 });
 
+Deno.test("vocabularyFromCheckpoint() says which normalizers a GGUF vocabulary cannot hold", () => {
+  const tokenizer = readJson(`${nano}/tokenizer.json`);
+  const warnings = (...normalizers: unknown[]) =>
+    vocabularyFromCheckpoint(nanoWith({
+      "tokenizer.json": { ...tokenizer, normalizer: { type: "Sequence", normalizers } },
+    })).warnings;
+  assert.deepEqual(warnings({ type: "NFC" }), []);
+  const [nfkc, strip, ...more] = warnings({ type: "NFC" }, { type: "NFKC" }, { type: "Strip" });
+  assert.match(nfkc, /NFKC.*gpt2/);
+  assert.match(strip, /Strip.*gpt2/);
+  assert.deepEqual(more, []);
+  for (const name of Object.keys(SMALL)) assert.deepEqual(vocabularyFromCheckpoint(SMALL[name]()).warnings, [], name);
+});
+
 Deno.test("preTokenizerByDefinition() sees through spellings", () => {
   const split = (Regex: string, behavior = "Isolated") => ({ type: "Split", pattern: { Regex }, behavior });
   const of = (...parts: unknown[]) =>

@@ -27,6 +27,7 @@ import {
   bpeModel,
   isByteLevel,
   isSpacedBpe,
+  lostNormalizers,
   prependsSpace,
   scoreByMerges,
   specialTexts,
@@ -175,6 +176,7 @@ class Reader {
 
   /** Byte-level BPE. */
   private readByteLevel(tokenizer: JsonObject): void {
+    this.warnings.push(...lostNormalizers(tokenizer, "gpt2"));
     const model = bpeModel(tokenizer);
     const added = addedTokens(tokenizer);
     const list = new TokenList(this.configured ?? tokenCount(model.vocab, added), "tokenizer.json");
@@ -327,6 +329,7 @@ class Reader {
   }
 
   private readWordPiece(tokenizer: JsonObject): void {
+    this.warnings.push(...lostNormalizers(tokenizer, "bert"));
     const vocab = vocabOf(tokenizer);
     const added = addedTokens(tokenizer);
     const list = new TokenList(this.configured ?? tokenCount(vocab, added), "tokenizer.json");
@@ -345,6 +348,7 @@ class Reader {
   }
 
   private readUnigramJson(tokenizer: JsonObject): void {
+    this.warnings.push(...lostNormalizers(tokenizer, "t5"));
     const model = tokenizer.model as JsonObject;
     const pieces = Array.isArray(model.vocab) ? model.vocab : [];
     const added = addedTokens(tokenizer);

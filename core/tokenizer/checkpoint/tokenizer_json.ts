@@ -91,9 +91,7 @@ export function unigramNormalizer(
     if (entry.type === "Precompiled" && typeof entry.precompiled_charsmap === "string") {
       found.charsmap = Uint8Array.from(atob(entry.precompiled_charsmap), (c) => c.charCodeAt(0));
     }
-    if (entry.type === "Replace" && isObject(entry.pattern) && entry.pattern.Regex === " {2,}") {
-      found.removeExtra = true;
-    }
+    if (entry.type === "Replace" && joinsSpaces(entry)) found.removeExtra = true;
     if (entry.type === "WhitespaceSplit") found.removeExtra = true;
     if (entry.type === "Metaspace") {
       found.addPrefix = entry.add_prefix_space !== false && entry.prepend_scheme !== "never";
@@ -102,4 +100,32 @@ export function unigramNormalizer(
   visit(tokenizer.normalizer);
   visit(tokenizer.pre_tokenizer);
   return found;
+}
+
+/** Normalizers that a GGUF vocabulary of each model can hold. */
+const HELD_NORMALIZERS: Record<"gpt2" | "t5" | "bert", ReadonlySet<string>> = {
+  gpt2: new Set(["NFC"]),
+  t5: new Set(["Precompiled", "Replace", "Strip"]), // two spaces by one; the other replacements are checked apart
+  bert: new Set(["BertNormalizer", "Lowercase", "StripAccents", "NFD"]),
+};
+
+/** Sentences on the normalizers that get lost: texts that they change have other ids than the release's. */
+export function lostNormalizers(tokenizer: JsonObject, model: keyof typeof HELD_NORMALIZERS): string[] {
+  const lost = new Set<string>();
+  const visit = (entry: unknown): void => {
+    if (!isObject(entry)) return;
+    if (Array.isArray(entry.normalizers)) entry.normalizers.forEach(visit);
+    else if (!HELD_NORMALIZERS[model].has(String(entry.type)) || (entry.type === "Replace" && !joinsSpaces(entry))) {
+      lost.add(String(entry.type));
+    }
+  };
+  visit(tokenizer.normalizer);
+  return [...lost].map((type) =>
+    `tokenizer.json normalizes text by ${type}, which a vocabulary of model ${model} cannot say in GGUF: texts that it ` +
+    "changes will not have the release's ids"
+  );
+}
+
+function joinsSpaces(entry: JsonObject): boolean {
+  return isObject(entry.pattern) && entry.pattern.Regex === " {2,}";
 }
