@@ -139,6 +139,11 @@ interface Planned {
   readonly view: View;
 }
 
+interface PlannedTensors extends PreparedTensors {
+  /** Names of tensors whose products take 16-bit activations in spite of their format, sorted. */
+  readonly wide: readonly string[];
+}
+
 /**
  * Opens a Hugging Face folder and plans the file from headers alone.
  *
@@ -230,7 +235,7 @@ class Preparation {
     });
   }
 
-  tensors(): PreparedTensors {
+  tensors(): PlannedTensors {
     const { checkpoint, options } = this;
     const outputs = options.vocabOnly ? [] : this.#outputs(this.#n_block(), options.mtp !== false);
     refuse(checkpoint.dir, this.#problems);
@@ -243,6 +248,7 @@ class Preparation {
     };
     return {
       tensors: planned.map((p) => p.info),
+      wide: planned.filter((p) => p.view.wideActivations).map((p) => p.info.name).sort(),
       read: (tensor, row, rows) => readRows(tensor, viewOf(tensor), row, rows, options.quantize),
       locate(tensor, row, rows) {
         const view = viewOf(tensor);
@@ -258,7 +264,7 @@ class Preparation {
     const made = this.tensors();
     return {
       ...made,
-      metadata: this.#metadata(made.tensors, this.#n_block()),
+      metadata: this.#metadata(made, this.#n_block()),
       paths: this.checkpoint.files.map((f) => f.path),
       warnings: this.#warnings,
     };
@@ -328,7 +334,7 @@ class Preparation {
     return FILE_TYPES[this.#mainType];
   }
 
-  #metadata(tensors: readonly PreparedTensor[], n_block: number): Metadata {
+  #metadata({ tensors, wide }: PlannedTensors, n_block: number): Metadata {
     const c = this.#config;
     const { checkpoint, options } = this;
     const metadata = new Metadata(checkpoint.dir);
@@ -345,6 +351,10 @@ class Preparation {
     commonKeys(keys, c, n_block, this.#fileType(tensors));
     this.#family.keys?.(keys, c, n_block, tensorFacts(checkpoint));
     metadata.set("general.quantization_version", ggufValue.u32(2));
+    if (wide.length > 0) {
+      metadata.set("general.tensor_extra.name", ggufValue.strs(wide))
+        .set("general.tensor_extra.prec_a4", ggufValue.bools(wide.map(() => false)));
+    }
     const known = this.#family.classes.find((name) => name === c.architecture) ?? this.#family.classes[0];
     this.#warnings.push(...writeVocabulary(metadata, checkpoint, known, options.chatTemplate));
     return metadata;

@@ -132,6 +132,8 @@ class Reader {
   readonly #block: readonly number[] | undefined;
   readonly #group: number;
   readonly #bits: number;
+  /** Quantization of all tensors, or by module. */
+  readonly #algo: (module: string) => unknown;
 
   constructor(
     readonly checkpoint: Checkpoint,
@@ -145,6 +147,8 @@ class Reader {
     const block = q["weight_block_size"] ?? weights.block_structure;
     this.#block = Array.isArray(block) ? block : undefined;
     this.#group = typeof weights.group_size === "number" ? weights.group_size : 0;
+    const layers = (q["quantized_layers"] ?? {}) as Record<string, any>;
+    this.#algo = (module) => layers[module]?.quant_algo ?? q["quant_algo"];
     this.#bits = typeof weights.num_bits === "number" ? weights.num_bits : 4;
   }
 
@@ -245,6 +249,7 @@ class Reader {
       name: as,
       view: {
         ...view,
+        ...this.#algo(t.name.replace(/\.weight(_packed)?$/, "")) === "W4A16_NVFP4" ? { wideActivations: true } : {},
         side: {
           scale: side(`${as}_scale_2`, `${as}_global_scale`),
           input_scale: side(`${base}.input_scale`, `${base}.input_global_scale`),

@@ -30,6 +30,8 @@ export interface View {
   readonly from: string;
   /** The values were stored in 8 bits or fewer, with scales. */
   readonly coded?: boolean;
+  /** Products with it take activations in 16 bits, though the format has a scale for 4-bit ones. */
+  readonly wideActivations?: boolean;
   /** Factors on the whole, one per matrix of a stack, that files keep beside the tensor. */
   readonly side?: Readonly<Record<"scale" | "input_scale", () => Float32Array>>;
   /**
