@@ -58,14 +58,14 @@ try {
   const bytes = writeSynthetic(input, model);
   await row(
     `quantize FILE ${options.type}`,
-    ["quantize", input, dir + "out.gguf", options.type, options.threads],
+    ["quantize", "--device", "cpu", input, dir + "out.gguf", options.type, options.threads],
     bytes,
   );
   Deno.removeSync(input);
   Deno.removeSync(dir + "out.gguf");
   const folder = dir + "model";
   const tensors = writeSyntheticFolder(folder, model, 6);
-  const hf = ["quantize", "--hf", folder, dir + "out.gguf", options.type, options.threads];
+  const hf = ["quantize", "--device", "cpu", "--hf", folder, dir + "out.gguf", options.type, options.threads];
   await row(`quantize --hf DIR ${options.type}`, hf, tensors);
   Deno.removeSync(dir + "out.gguf");
   await row("prepare DIR bf16", ["prepare", folder, "-o", dir + "out.gguf", "--outtype", "bf16"], tensors);

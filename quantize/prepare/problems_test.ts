@@ -175,6 +175,14 @@ Deno.test("prepare() names file, field, found and wanted of a bad configuration"
     return assert.fail("it was accepted");
   });
   assert.match(none.message, /config\.json is missing/);
+  await withFolder((dir) => {
+    const files = { "config.json": undefined, "params.json": { dim: 64, n_layers: 2 } };
+    writeCheckpoint(`${dir}model`, { ...qwen3, files });
+    assert.throws(() => openPrepared(`${dir}model`), {
+      code: "model.config",
+      message: /Mistral's own layout \(params\.json\)/,
+    });
+  });
 });
 
 Deno.test("prepare() lists short, empty, missing and pointer shards first of all", () =>

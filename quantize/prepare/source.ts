@@ -195,9 +195,15 @@ class Preparation {
     const path = checkpoint.dir + "config.json";
     const root = checkpoint.json("config.json");
     if (root === undefined) {
-      throw new ModelError("model.config", `Cannot prepare ${checkpoint.dir}: config.json is missing`, {
+      const isMistral = checkpoint.has("params.json");
+      const what = isMistral
+        ? "it is in Mistral's own layout (params.json), without config.json"
+        : "config.json is missing";
+      throw new ModelError("model.config", `Cannot prepare ${checkpoint.dir}: ${what}`, {
         at: { file: path },
-        hint: "give the folder that holds config.json and the safetensors files",
+        hint: isMistral
+          ? "take the same release in the layout of the Hugging Face hub: config.json and model-*.safetensors"
+          : "give the folder that holds config.json and the safetensors files",
       });
     }
     const bare = new Config(path, root);

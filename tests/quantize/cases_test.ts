@@ -198,7 +198,20 @@ Deno.test("a killed process resumes to the same bytes (C9)", async () => {
   const main = `${repoDir}cli/main.ts`;
   const command = (...more: string[]) =>
     new Deno.Command(Deno.execPath(), {
-      args: ["run", "-A", "--no-check", main, "quantize", ...more, "in.gguf", "out.gguf", "IQ3_S", "1"],
+      args: [
+        "run",
+        "-A",
+        "--no-check",
+        main,
+        "quantize",
+        "--device",
+        "cpu",
+        ...more,
+        "in.gguf",
+        "out.gguf",
+        "IQ3_S",
+        "1",
+      ],
       cwd: bench.folder,
       stdout: "null",
       stderr: "null",

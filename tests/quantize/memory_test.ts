@@ -26,8 +26,18 @@ Deno.test({
       const main = ["run", "-A", "--no-check", `${repoDir}cli/main.ts`];
       const room = ["--room", String(ROOM)];
       const commands = {
-        "quantize a file": ["quantize", ...room, dir + "in.gguf", dir + "a.gguf", "Q4_0", "2"],
-        "quantize a folder": ["quantize", ...room, "--hf", dir + "model", dir + "b.gguf", "Q4_0", "2"],
+        "quantize a file": ["quantize", "--device", "cpu", ...room, dir + "in.gguf", dir + "a.gguf", "Q4_0", "2"],
+        "quantize a folder": [
+          "quantize",
+          "--device",
+          "cpu",
+          ...room,
+          "--hf",
+          dir + "model",
+          dir + "b.gguf",
+          "Q4_0",
+          "2",
+        ],
         "prepare": ["prepare", ...room, dir + "model", "-o", dir + "c.gguf", "--outtype", "f32"],
         "split": ["split", "--split-max-size", "100M", dir + "in.gguf", dir + "d"],
       };
@@ -42,7 +52,16 @@ Deno.test({
       }
       // The bytes are those of runs without a cap.
       const digest = (path: string) => createHash("sha256").update(Deno.readFileSync(dir + path)).digest("hex");
-      const free = await measurePeak([...main, "quantize", dir + "in.gguf", dir + "e.gguf", "Q4_0", "2"]);
+      const free = await measurePeak([
+        ...main,
+        "quantize",
+        "--device",
+        "cpu",
+        dir + "in.gguf",
+        dir + "e.gguf",
+        "Q4_0",
+        "2",
+      ]);
       assert.equal(free.code, 0, free.stderr);
       assert.equal(digest("a.gguf"), digest("e.gguf"));
     } finally {
