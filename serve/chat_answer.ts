@@ -5,7 +5,8 @@
 import type { AnswerRequest, App } from "./app.ts";
 import { chatTokens, renderChat } from "./conversation.ts";
 import { unsupported } from "./errors.ts";
-import { forcedCall } from "./forced_call.ts";
+import { lazyConstraint } from "./constraint.ts";
+import { forcedCall, possibleCall } from "./forced_call.ts";
 import type { Generation } from "./generation.ts";
 import type { OutputParser, ReasoningFormat } from "./model.ts";
 import type { Conversation } from "./schemas.ts";
@@ -38,6 +39,7 @@ export function startChat(
   const call = forcedCall(request, chat);
   const reasoning = tags && { ...tags, open: inReasoning };
   const plan = app.plan({ ...request, call }, chatTokens(tokenizer, prompt), 0, reasoning);
+  const maybe = possibleCall(request, chat);
   const withTools = request.tools?.length && request.tool_choice !== "none";
   if (withTools && plan.constraint !== undefined && call === undefined) {
     throw unsupported("tools", "cannot be combined with a form for the answer");
@@ -51,6 +53,7 @@ export function startChat(
   });
   const { generations: [generation], leave } = app.start([{
     ...plan,
+    constraint: plan.constraint ?? (maybe && lazyConstraint(maybe, app.model, reasoning, app.settings.warn)),
     stops: [...plan.stops, ...chat.stops],
     n_probs,
     shown: chat.preservedTokens,

@@ -13,6 +13,7 @@ import {
 } from "../core/sampling/grammar/mod.ts";
 import { ApiError, badRequest, unsupported } from "./errors.ts";
 import type { CallForm } from "./forced_call.ts";
+import { LazyConstraint } from "./lazy_constraint.ts";
 import type { ServedModel, Tokenizer } from "./model.ts";
 
 /** The fields that ask for a form. */
@@ -82,9 +83,8 @@ function grammarOf(given: Form[], warn: (text: string) => void): Grammar | undef
   try {
     const known = recent.has(key);
     const grammar = compiled(key, compile);
-    const { ignored } = grammar;
-    if (ignored.length > 0) {
-      const what = `not kept of the schema: ${ignored.slice(0, 10).join(", ")}${ignored.length > 10 ? ", …" : ""}`;
+    if (grammar.ignored.length > 0) {
+      const what = notKept(grammar);
       if (strict) throw badRequest(`${param}: strict is true, and this is ${what}`, param, "unsupported_parameter");
       if (!known) warn(`${param}: ${what}`);
     }
@@ -155,7 +155,59 @@ function shownBytes({ tokenizer, chat }: ServedModel, id: number): Uint8Array {
   return tokenizer.pieceBytes(id, chat.preservedTokens.has(id) && !tokenizer.eogIds.has(id));
 }
 
-export class Constraint {
+/** What may come next in an answer, as a generation asks. */
+export interface AnswerConstraint {
+  /** A form is in force, or was chosen against: logits are to be masked. */
+  readonly active: boolean;
+  /** The form is complete and nothing can follow. */
+  readonly finished: boolean;
+  /**
+   * Forbids in a row of logits what may not come next.
+   * @throws TextError `text.no_candidate` where the vocabulary cannot write what the form asks for.
+   */
+  apply(logits: Float32Array): void;
+  /** Goes on by the chosen token. */
+  accept(token: number): void;
+}
+
+/**
+ * The constraint of an answer that may call tools: none until a call begins. Undefined where the family has no form, or
+ * the tools' parameters cannot be compiled, of which `warn` is told.
+ */
+export function lazyConstraint(
+  call: Form,
+  model: ServedModel,
+  reasoning: ReasoningBlock | undefined,
+  warn: (text: string) => void,
+): AnswerConstraint | undefined {
+  const { chat, tokenizer } = model;
+  if (chat.callTriggers.length === 0) return undefined;
+  const known = recent.has(call.key);
+  let grammar: Grammar;
+  try {
+    grammar = compiled(call.key, call.compile);
+  } catch (error) {
+    if (!(error instanceof BloomeryError)) throw error;
+    warn(`${call.param}: calls are not held to the tools' parameters: ${error.message}`);
+    return undefined;
+  }
+  if (!known && grammar.ignored.length > 0) warn(`${call.param}: ${notKept(grammar)}`);
+  return new LazyConstraint({
+    matcher: new GrammarMatcher(grammar, vocabOf(model)),
+    triggers: chat.callTriggers,
+    bytesOf: (token) => shownBytes(model, token),
+    eogIds: tokenizer.eogIds,
+    reasoning,
+    callEndsReasoning: chat.callEndsReasoning,
+  });
+}
+
+function notKept({ ignored }: Grammar): string {
+  return `not kept of the schema: ${ignored.slice(0, 10).join(", ")}${ignored.length > 10 ? ", …" : ""}`;
+}
+
+export class Constraint implements AnswerConstraint {
+  readonly active = true;
   readonly #matcher: GrammarMatcher;
   readonly #tokenizer: Tokenizer;
   readonly #reasoning: ReasoningBlock | undefined;
@@ -187,15 +239,10 @@ export class Constraint {
     this.#phase = reasoning?.open ? "reasoning" : this.#opener === undefined ? "form" : "start";
   }
 
-  /** The form is complete and nothing can follow. */
   get finished(): boolean {
     return this.#phase === "form" && this.#matcher.finished;
   }
 
-  /**
-   * Forbids in a row of logits what may not come next.
-   * @throws TextError `text.no_candidate` where the vocabulary cannot write what the form asks for.
-   */
   apply(logits: Float32Array): void {
     if (this.#phase === "reasoning") return;
     const opener = this.#phase === "start" ? this.#opener! : -1;
@@ -205,7 +252,6 @@ export class Constraint {
     if (opener >= 0) logits[opener] = logit;
   }
 
-  /** Goes on by the chosen token. */
   accept(token: number): void {
     if (this.#phase === "start") {
       this.#phase = token === this.#opener ? "reasoning" : "form";

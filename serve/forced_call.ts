@@ -22,14 +22,24 @@ export interface CallForm {
  */
 export function forcedCall(request: Conversation, chat: ChatFormat): CallForm | undefined {
   const { tool_choice: choice, tools = [] } = request;
-  if (choice !== "required" && typeof choice !== "object") return undefined;
+  if (choice === "none" || (choice ?? "auto") === "auto") return undefined;
   if (tools.length === 0) throw badRequest("tool_choice: asks for a call, and the request has no tools", "tool_choice");
   const named = typeof choice === "object" ? tools.filter((t) => t.function.name === choice.function.name) : tools;
   if (typeof choice === "object" && named.length === 0) {
     const param = "tool_choice.function.name";
     throw badRequest(`${param}: expected the name of a tool of the request, found "${choice.function.name}"`, param);
   }
-  const many = choice === "required" && request.parallel_tool_calls === true;
+  return formOf(named, choice === "required" && request.parallel_tool_calls === true, chat);
+}
+
+/** The form of calls that the model may make or not; undefined without tools. */
+export function possibleCall(request: Conversation, chat: ChatFormat): CallForm | undefined {
+  const { tool_choice: choice, tools = [] } = request;
+  if (tools.length === 0 || (choice ?? "auto") !== "auto") return undefined;
+  return formOf(tools, request.parallel_tool_calls ?? true, chat);
+}
+
+function formOf(named: NonNullable<Conversation["tools"]>, many: boolean, chat: ChatFormat): CallForm {
   return {
     param: "tool_choice",
     strict: named.some((tool) => tool.function.strict === true),

@@ -7,7 +7,7 @@
  */
 import { StopMatcher } from "../core/chat/stop.ts";
 import type { Sampler } from "../core/sampling/mod.ts";
-import type { Constraint } from "./constraint.ts";
+import type { AnswerConstraint } from "./constraint.ts";
 import { clamp, logprobOf, type TokenLogprob, type TokenRecord, topOf } from "./logprobs.ts";
 import type { Row, ServedModel } from "./model.ts";
 import type { Job, JobTimes, Outcome } from "./slot.ts";
@@ -25,7 +25,7 @@ export interface GenerationOptions {
   cachePrompt?: boolean | undefined;
   slotId?: number | undefined;
   /** The form that the answer must have. */
-  constraint?: Constraint | undefined;
+  constraint?: AnswerConstraint | undefined;
   /** Control tokens that show their text. */
   shown?: ReadonlySet<number> | undefined;
 }
@@ -54,7 +54,6 @@ export class Generation implements Job {
   readonly maxTokens: number;
   readonly cachePrompt: boolean;
   readonly promptRows: boolean;
-  readonly want: "candidates" | "logits";
   readonly slotId?: number;
   /** The seed in use, drawn where the request named none. */
   readonly seed: number;
@@ -75,6 +74,7 @@ export class Generation implements Job {
   #records: TokenRecord[] = [];
   #n_decoded = 0; // code points decoded so far
   #n_shown = 0; //   code points handed out so far
+  readonly #wholeRow: boolean;
   #scratch: Float32Array | undefined;
   #eog = false;
   #stopWord: string | undefined;
@@ -94,9 +94,12 @@ export class Generation implements Job {
     if (options.slotId !== undefined) this.slotId = options.slotId;
     const { topK } = model.engine;
     const enough = options.sampler.candidatesEnough; // 0: nothing less than the whole row
-    const wholeRow = options.constraint !== undefined || enough === 0 || enough > topK || (options.n_probs ?? 0) > topK;
-    this.want = wholeRow ? "logits" : "candidates";
+    this.#wholeRow = enough === 0 || enough > topK || (options.n_probs ?? 0) > topK;
     this.#stop = new StopMatcher(options.stops);
+  }
+
+  get want(): "candidates" | "logits" {
+    return this.#wholeRow || this.#options.constraint?.active ? "logits" : "candidates";
   }
 
   onStart(slotId: number, n_cached: number): void {
@@ -134,17 +137,17 @@ export class Generation implements Job {
   #choose(row: Row): number {
     const { sampler, constraint } = this.#options;
     let token: number;
-    if (constraint !== undefined) {
+    if (constraint?.active) {
       const masked = this.#scratch ??= new Float32Array(row.full!.length);
       masked.set(row.full!);
       constraint.apply(masked);
       token = sampler.sample(masked).token;
-      constraint.accept(token);
     } else {
       ({ token } = row.full === undefined
         ? sampler.sampleCandidates(row.ids, row.logits, row.lse)
         : sampler.sample(row.full));
     }
+    constraint?.accept(token);
     sampler.accept(token);
     return token;
   }

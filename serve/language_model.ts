@@ -71,6 +71,8 @@ function chatOf(model: LanguageModel, override: string | undefined): ChatFormat 
     source: plain.source,
     render: (input) => pick(input.tools).render(input),
     createParser: (input) => pick(input.tools).createParser(input),
+    callTriggers: withTools.callTriggers,
+    callEndsReasoning: withTools.callEndsReasoning,
     callRules: withTools.callRules,
     reasoningTags: plain.reasoningTags,
     preservedTokens: plain.preservedTokens.union(withTools.preservedTokens),

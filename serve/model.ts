@@ -132,6 +132,10 @@ export interface ChatFormat {
    * @throws TextError for parameters of a tool that cannot be compiled.
    */
   callRules(tools: readonly unknown[], many: boolean): Rules | undefined;
+  /** Texts that a call begins with; none where calls have no form. */
+  readonly callTriggers: readonly string[];
+  /** A call may end the reasoning without its closing tag. */
+  readonly callEndsReasoning: boolean;
   /** Tags around the reasoning of this family, where it has such. */
   readonly reasoningTags: { start: string; end: string } | undefined;
   /** Control tokens whose text the parser needs. */

@@ -111,7 +111,7 @@ Deno.test("tool_choice makes the answer a call, of any tool or of the named one"
 /** A chat in which the fake model's script works, written as another family writes calls. */
 const templateOf = (markers: string) =>
   `{# ${markers} #}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}` +
-  "<|im_start|>assistant\n";
+  '{{ "<|im_start|>assistant\\n" }}';
 
 Deno.test("tool_choice forces calls of every way to write them", async () => {
   const parameters = {
@@ -198,4 +198,59 @@ Deno.test("keywords of a schema that are not kept are told, and refused where th
     assert.deepEqual([forced.status, forced.body.error.param], [400, "tool_choice"]);
     assert.match(forced.body.error.message, /f: #\/properties\/list\/uniqueItems/);
   });
+});
+
+Deno.test("a call that the model begins by itself is held to its tool's parameters, text and reasoning are not", async () => {
+  const parameters = {
+    type: "object",
+    properties: { city: { enum: ["Berlin", "Seoul"] } },
+    required: ["city"],
+    additionalProperties: false,
+  };
+  const tools = [{ type: "function" as const, function: { name: "get_wind", parameters } }];
+  const told: string[] = [];
+  const ask = (script: string, template: string | undefined, more: object = {}) => {
+    let message: any;
+    const options = { n_ctx: 2048, onWarning: (text: string) => told.push(text), ...(template ? { template } : {}) };
+    return withServer(options, async ({ client }) => {
+      const answer = await client.chat.completions.create({
+        model: "fake",
+        messages: [{ role: "user", content: `[[[${script}]]]` }],
+        tools,
+        temperature: 0,
+        ...more,
+      });
+      message = answer.choices[0].message;
+    }).then(() => message);
+  };
+  const spoilt: [script: string, template?: string][] = [
+    ["Let me see.\\x0a<tool_call>\\x0a{broken"],
+    ["<think>I say <tool_call> soon.</think>Let me see.<tool_call>\\x0a{broken"],
+    ["Let me see.<tool_call>\\x0a<function=get_rain>", templateOf("<tool_call> <function= <parameter=")],
+    ["Let me see.[TOOL_CALLS]oops", templateOf("[TOOL_CALLS] [ARGS]")],
+  ];
+  for (const [script, template] of spoilt) {
+    const message = await ask(script, template, { parallel_tool_calls: false });
+    assert.equal(message.content, "Let me see.", script);
+    assert.equal(message.tool_calls?.[0].function.name, "get_wind", script);
+    assert.ok(["Berlin", "Seoul"].includes(JSON.parse(message.tool_calls[0].function.arguments).city));
+    assert.equal(message.reasoning_content, script.includes("think") ? "I say <tool_call> soon." : undefined);
+  }
+  assert.equal((await ask("No call at all, <tool_cal.", undefined)).content, "No call at all, <tool_cal.");
+  // Another way to begin than the form's is read all the same.
+  const bare = "<function=get_wind>\\x0a<parameter=city>\\x0aOslo\\x0a</parameter>\\x0a</function>";
+  const other = await ask(bare, templateOf("<tool_call> <function= <parameter="));
+  assert.deepEqual(JSON.parse(other.tool_calls[0].function.arguments), { city: "Oslo" });
+  assert.deepEqual(told, []);
+  // Parameters that cannot be compiled hold nobody up.
+  const odd = {
+    type: "function",
+    function: { name: "f", parameters: { type: "object", properties: { a: { type: "date" } } } },
+  };
+  const free = await ask('<tool_call>\\x0a{"name": "f", "arguments": {"a": 1}}\\x0a</tool_call>', undefined, {
+    tools: [odd],
+  });
+  assert.deepEqual(JSON.parse(free.tool_calls[0].function.arguments), { a: 1 });
+  assert.equal(told.length, 1);
+  assert.match(told[0], /^tool_choice: calls are not held to the tools' parameters: .*"date"/);
 });
