@@ -39,6 +39,13 @@ void grow_pinned(uint8_t **p, uint64_t *have, uint64_t bytes) {
   *have = bytes;
 }
 
+// Copies to the card, all the way: a copy from ordinary memory alone may still be on it when cudaMemcpy returns, and the stages'
+// streams do not wait for it.
+void put(void *card, const void *host, uint64_t bytes) {
+  check(cudaMemcpy(card, host, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+  check(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
+}
+
 // Where the word about blocks without an encoding lies behind n encoded rows.
 uint64_t no_code_at(const RowJob &job, uint64_t n) { return round_up<uint64_t>(n * job.dst_row(), sizeof(unsigned long long)); }
 
@@ -70,7 +77,7 @@ void RowCoder::prepare(Stage &s, uint64_t in_bytes, uint64_t n_values, uint64_t 
   grow_pinned(&s.pinned_in, &s.in_bytes, in_bytes);
   grow_pinned(&s.pinned_out, &s.out_bytes, out_bytes);
   grow(s.raw, in_bytes, "rows to convert");
-  grow(s.values, n_values * 4, "values of rows to convert");
+  grow(s.values, n_values * sizeof(float), "values of rows to convert");
   grow(s.coded, out_bytes, "converted rows");
 }
 
@@ -111,9 +118,9 @@ Lattice RowCoder::lattice_for(uint32_t type) {
   const uint64_t slots = uint64_t(host.n_slots) * sizeof(int32_t), keys = round_up<uint64_t>(host.n_keys * sizeof(uint16_t), 16);
   Buffer memory(slots + keys + host.n_lists * sizeof(uint16_t), "a lattice");
   uint8_t *base = memory.data();
-  check(cudaMemcpy(base, host.slots, slots, cudaMemcpyHostToDevice), "cudaMemcpy");
-  check(cudaMemcpy(base + slots, host.keys, host.n_keys * sizeof(uint16_t), cudaMemcpyHostToDevice), "cudaMemcpy");
-  check(cudaMemcpy(base + slots + keys, host.lists, host.n_lists * sizeof(uint16_t), cudaMemcpyHostToDevice), "cudaMemcpy");
+  put(base, host.slots, slots);
+  put(base + slots, host.keys, host.n_keys * sizeof(uint16_t));
+  put(base + slots + keys, host.lists, host.n_lists * sizeof(uint16_t));
   lattice_memory_[at] = std::move(memory);
   view = host;
   view.slots = reinterpret_cast<const int32_t *>(base);
@@ -173,7 +180,7 @@ void RowCoder::quantize(uint32_t src_type, const RowSource &src, uint32_t dst_ty
   const Lattice lattice = lattice_for(dst_type);
   if (weights != nullptr) {
     grow(weights_, n_per_row * sizeof(float), "importance weights");
-    check(cudaMemcpy(weights_.data(), weights, n_per_row * sizeof(float), cudaMemcpyHostToDevice), "cudaMemcpy");
+    put(weights_.data(), weights, n_per_row * sizeof(float));
   }
   if (src.file != nullptr) src.file->expect(src.offset + n_rows * src_row, n_rows * src_row);  // most likely wanted next
   try {
