@@ -97,7 +97,7 @@ export const prepare: Command = {
       },
       onEarly({ tensor: { name, type }, n_tensors, bytes }) {
         if (json) io.json({ event: "early", name, to: type.name, n_tensors, bytes, seconds: seconds() });
-        else io.note(`${name}: ${type.name}, ahead of the other files`);
+        else if (!io.isTerminal) io.note(`${name}: ${type.name}, ahead of the other files`);
       },
     };
     const size = (name: string) => flags.has(name) ? parseSize(flags.str(name)!, name) : undefined;
@@ -133,7 +133,10 @@ export const prepare: Command = {
           facts: { from: p.tensor.from, to: p.tensor.type.name },
         }),
     });
-    const result = await work.finally(() => progress.stop());
+    const result = await work.finally(() => {
+      progress.stop();
+      if (io.signal.aborted && flags.bool("resume")) io.note("stopped: the same command goes on from here");
+    });
     for (const w of result.warnings) io.warn(w);
     if (json) {
       io.json({

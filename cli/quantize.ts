@@ -304,7 +304,10 @@ export const quantize: Command = {
       device,
       signal: io.signal,
       onProgress: report,
-    }).finally(() => progress.stop());
+    }).finally(() => {
+      progress.stop();
+      if (io.signal.aborted) io.note("stopped: the same command with --resume goes on from here");
+    });
     for (const w of result.warnings.slice(source.warnings.length)) io.warn(w);
     const seconds = (performance.now() - start) / 1000;
     if (json) {

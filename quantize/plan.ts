@@ -337,6 +337,9 @@ class Planner<T extends SourceTensor> {
   plan(): QuantizePlan<T> {
     const planned = this.#list.map((t) => this.#tensor(t));
     this.#warnings.push(...tellProblems(this.#lenient));
+    const layers = new Set(this.tensors.map((t) => Number(/blk\.(\d+)\./.exec(t.name)?.[1] ?? -1)));
+    const absent = (this.options.pruneLayers ?? []).filter((il) => !layers.has(il));
+    if (absent.length > 0) this.#warnings.push(`the model has no layer ${absent.join(", ")} to prune`);
     this.#importanceWarnings(planned);
     if (this.#problems.length > 0) {
       const told = tellProblems(this.#problems);

@@ -138,7 +138,7 @@ Deno.test("pruned layers go, the others close up, and importance is looked up by
   const entries = new Map([["blk.3.attn_q.weight", new Float32Array(256).fill(1)]]);
   const plan = planQuantization(model(5), metadata({ block_count: 5 }), {
     fileType: parseFileType("Q4_0"),
-    pruneLayers: [2, 1],
+    pruneLayers: [2, 1, 7],
     imatrix: { path: "im", dataset: undefined, n_chunks: 0, entries },
   });
   assert.deepEqual(
@@ -146,6 +146,7 @@ Deno.test("pruned layers go, the others close up, and importance is looked up by
     [0, 3, 4].map((il, i) => [`blk.${il}.attn_q.weight`, `blk.${i}.attn_q.weight`]),
   );
   assert.equal(plan.prunedLayers, 3);
+  assert.equal(plan.warnings[0], "the model has no layer 7 to prune");
   const weighted = plan.tensors.filter((t) => t.importance);
   assert.deepEqual(weighted.map((t) => t.name), ["blk.1.attn_q.weight"]);
 });
