@@ -5,15 +5,18 @@
 import type { AnswerRequest, App } from "./app.ts";
 import { chatTokens, renderChat } from "./conversation.ts";
 import { unsupported } from "./errors.ts";
-import { lazyConstraint } from "./constraint.ts";
+import { lazyConstraint, type ReasoningBlock } from "./constraint.ts";
 import { forcedCall, possibleCall } from "./forced_call.ts";
 import type { Generation } from "./generation.ts";
-import type { OutputParser, ReasoningFormat } from "./model.ts";
+import type { OutputParser, ReasoningFormat, Tokenizer } from "./model.ts";
+import { ReasoningBudget } from "./reasoning_budget.ts";
 import type { Conversation } from "./schemas.ts";
 
 export interface ChatAnswerRequest extends AnswerRequest, Conversation {
   stream?: boolean | undefined;
   reasoning_format?: ReasoningFormat | undefined;
+  reasoning_budget_tokens?: number | undefined;
+  thinking_budget_tokens?: number | undefined;
 }
 
 export interface ChatAnswer {
@@ -39,6 +42,7 @@ export function startChat(
   const call = forcedCall(request, chat);
   const reasoning = tags && { ...tags, open: inReasoning };
   const plan = app.plan({ ...request, call }, chatTokens(tokenizer, prompt), 0, reasoning);
+  const budget = budgetOf(request, reasoning, tokenizer);
   const maybe = possibleCall(request, chat);
   const withTools = request.tools?.length && request.tool_choice !== "none";
   if (withTools && plan.constraint !== undefined && call === undefined) {
@@ -55,8 +59,24 @@ export function startChat(
     ...plan,
     constraint: plan.constraint ?? (maybe && lazyConstraint(maybe, app.model, reasoning, app.settings.warn)),
     stops: [...plan.stops, ...chat.stops],
+    budget,
     n_probs,
     shown: chat.preservedTokens,
   }], signal);
   return { generation, parser, leave };
+}
+
+/** The limit of reasoning that a request sets, llama-server's two names for it. */
+function budgetOf(
+  request: ChatAnswerRequest,
+  reasoning: ReasoningBlock | undefined,
+  tokenizer: Tokenizer,
+): ReasoningBudget | undefined {
+  for (const name of ["reasoning_budget_tokens", "thinking_budget_tokens"] as const) {
+    const budget = request[name];
+    if (budget === undefined || budget === -1) continue;
+    if (reasoning === undefined) throw unsupported(name, "this model's reasoning has no tag that could end it");
+    return new ReasoningBudget(reasoning, budget, tokenizer);
+  }
+  return undefined;
 }

@@ -10,6 +10,7 @@ import type { Sampler } from "../core/sampling/mod.ts";
 import type { AnswerConstraint } from "./constraint.ts";
 import { clamp, logprobOf, type TokenLogprob, type TokenRecord, topOf } from "./logprobs.ts";
 import type { Row, ServedModel } from "./model.ts";
+import type { ReasoningBudget } from "./reasoning_budget.ts";
 import type { Job, JobTimes, Outcome } from "./slot.ts";
 
 export interface GenerationOptions {
@@ -26,6 +27,8 @@ export interface GenerationOptions {
   slotId?: number | undefined;
   /** The form that the answer must have. */
   constraint?: AnswerConstraint | undefined;
+  /** Ends the reasoning after so many tokens. */
+  budget?: ReasoningBudget | undefined;
   /** Control tokens that show their text. */
   shown?: ReadonlySet<number> | undefined;
 }
@@ -135,9 +138,11 @@ export class Generation implements Job {
   }
 
   #choose(row: Row): number {
-    const { sampler, constraint } = this.#options;
-    let token: number;
-    if (constraint?.active) {
+    const { sampler, constraint, budget } = this.#options;
+    let token = budget?.next();
+    if (token !== undefined) {
+      // Said for the model.
+    } else if (constraint?.active) {
       const masked = this.#scratch ??= new Float32Array(row.full!.length);
       masked.set(row.full!);
       constraint.apply(masked);
@@ -148,6 +153,7 @@ export class Generation implements Job {
         : sampler.sample(row.full));
     }
     constraint?.accept(token);
+    budget?.accept(token);
     sampler.accept(token);
     return token;
   }

@@ -34,7 +34,7 @@ const conversationShape = {
     name: opt(z.string()),
     disable_parallel_tool_use: opt(z.boolean()),
   })),
-  thinking: opt(z.looseObject({ type: z.enum(["enabled", "adaptive", "disabled"]) })),
+  thinking: opt(z.looseObject({ type: z.enum(["enabled", "adaptive", "disabled"]), budget_tokens: opt(tokens) })),
 };
 
 const messagesSchema = z.object({
@@ -65,6 +65,8 @@ export function messages(app: App, { body, signal }: ClientRequest): Promise<Res
     temperature: request.temperature,
     top_k: request.top_k,
     top_p: request.top_p,
+    // Where reasoning has no tag that could end it, there is no limit that could be kept.
+    reasoning_budget_tokens: app.model.chat.reasoningTags && request.thinking?.budget_tokens,
   }, signal);
   if (request.stream) return sseResponse(events(app, answer), answer.leave, errorEvent);
   return whole(app, answer);

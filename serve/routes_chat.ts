@@ -40,9 +40,6 @@ function refuse(request: ChatRequest): void {
   if (request.modalities?.some((m) => m !== "text")) {
     throw unsupported("modalities", "this server answers in text only");
   }
-  for (const name of ["reasoning_budget_tokens", "thinking_budget_tokens"] as const) {
-    if ((request[name] ?? -1) !== -1) throw unsupported(name, "reasoning cannot be limited by tokens");
-  }
   if (request.top_logprobs !== undefined && !request.logprobs) {
     throw badRequest("top_logprobs: needs logprobs to be true", "top_logprobs");
   }

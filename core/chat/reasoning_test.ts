@@ -560,6 +560,31 @@ Deno.test("createOutputParser() gives the same whatever the chunks, on broken te
   );
 });
 
+Deno.test("createOutputParser() takes any text in any pieces, streamed or not, without an exception", () => {
+  const scrap = fc.constantFrom(
+    ...new Set(samples.flatMap(([, text]) => text.match(/<[^>]{0,30}>|\[[A-Z_]+\]|[{}[\]",:]|\w+|\s+/g) ?? [])),
+  );
+  const text = fc.oneof(fc.string({ unit: "binary", maxLength: 30 }), scrap, fc.constantFrom("\\", "\ud83d", "\u0000"));
+  const families = fc.constantFrom(...Object.keys(templates) as FamilyName[]);
+  fc.assert(
+    fc.property(
+      families,
+      fc.array(text, { maxLength: 25 }),
+      fc.boolean(),
+      fc.boolean(),
+      fc.constantFrom<boolean | unknown[]>(true, false, tools),
+      (family, pieces, startsInReasoning, streaming, given) => {
+        const o = { startsInReasoning, streaming, tools: given };
+        const whole = collect(deltas(family, [pieces.join("")], o));
+        assert.deepEqual(collect(deltas(family, pieces, o)), whole);
+        assert.deepEqual(collect(deltas(family, pieces.join("").split(""), o)), whole);
+        if (!streaming) { for (const [, args] of whole.calls) assert.equal(typeof args, "object"); }
+      },
+    ),
+    { numRuns: 3000 },
+  );
+});
+
 Deno.test("createOutputParser() reads a long answer in linear time", () => {
   const parser = createOutputParser({
     template: templates.hermes,

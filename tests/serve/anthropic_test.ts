@@ -82,6 +82,18 @@ Deno.test("messages calls tools and takes their results back", async () => {
   });
 });
 
+Deno.test("messages ends thinking at its budget", async () => {
+  await withClient({}, async (client) => {
+    const { content } = await client.messages.create({
+      model: "fake",
+      max_tokens: 200,
+      messages: ask(`[[[<think>${"x".repeat(100)}</think>Yes.]]]`),
+      thinking: { type: "enabled", budget_tokens: 64 },
+    });
+    assert.deepEqual(content[0], { type: "thinking", thinking: "x".repeat(64), signature: "" });
+  });
+});
+
 Deno.test("messages streams a call's input piece by piece", async () => {
   await withClient({}, async (client) => {
     const body = { model: "fake", max_tokens: 200, tools: TOOLS, messages: ask(`[[[${CALL}]]]`) };

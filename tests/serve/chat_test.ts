@@ -94,6 +94,30 @@ Deno.test("reasoning is split from content in every format", async () => {
   });
 });
 
+Deno.test("a budget ends the reasoning after so many tokens, never within a character", async () => {
+  await withServer({}, async ({ client, post }) => {
+    // The fake model does not notice: it goes on where its script would be.
+    const answer = async (thoughts: string, budget: object) => {
+      const body = { model: "fake", messages: ask(`[[[<think>${thoughts}</think>Yes.]]]`), temperature: 0, ...budget };
+      const { message } = (await client.chat.completions.create(body)).choices[0];
+      return [(message as { reasoning_content?: string }).reasoning_content, message.content];
+    };
+    const long = "x".repeat(40);
+    assert.deepEqual(await answer(long, {}), [long, "Yes."]);
+    assert.deepEqual(await answer(long, { reasoning_budget_tokens: -1 }), [long, "Yes."]);
+    assert.deepEqual(await answer(long, { reasoning_budget_tokens: 60 }), [long, "Yes."]);
+    assert.deepEqual(await answer(long, { reasoning_budget_tokens: 5 }), ["xxxxx", `${"x".repeat(27)}</think>Yes.`]);
+    assert.deepEqual(await answer(long, { thinking_budget_tokens: 0 }), [undefined, `${"x".repeat(32)}</think>Yes.`]);
+    assert.equal((await answer("é".repeat(20), { reasoning_budget_tokens: 3 }))[0], "éé");
+    const bad = await post("/v1/chat/completions", { messages: ask("x"), reasoning_budget_tokens: -2 });
+    assert.deepEqual([bad.status, bad.body.error.param], [400, "reasoning_budget_tokens"]);
+  });
+  await withServer({ template: "<|channel|> <|message|>{{ messages[0].content }}" }, async ({ post }) => {
+    const { status, body } = await post("/v1/chat/completions", { messages: ask("x"), thinking_budget_tokens: 9 });
+    assert.deepEqual([status, body.error.param], [400, "thinking_budget_tokens"]);
+  });
+});
+
 Deno.test("tool calls are parsed, whole and streamed, and their history renders", async () => {
   await withServer({}, async ({ client, post }) => {
     const body = { model: "fake", messages: ask(`[[[Let me see. ${CALL}]]]`), tools: TOOLS };
