@@ -6,6 +6,7 @@ import { shardName } from "../../core/gguf/read.ts";
 import { type GgufValue, ggufValue, Metadata } from "../../core/gguf/metadata.ts";
 import { encodeHeader, GgufWriter, partialPath } from "../../core/gguf/write.ts";
 import { DEFAULT_ALIGNMENT, tensorBytes } from "../../core/gguf/layout.ts";
+import { Flusher } from "../flusher.ts";
 import { Journal } from "../journal.ts";
 import { refuseFullDisk, refuseInputs, removeIfThere } from "../output_files.ts";
 import { pauses } from "../pause.ts";
@@ -195,26 +196,30 @@ class Run {
     this.#index += resume;
     for (const t of tensors.slice(0, resume)) this.#bytes += bytesOf(path, t);
     using writer = GgufWriter.create({ path, metadata, tensors, resume, pad: this.options.vocabOnly !== true });
+    const flusher = new Flusher(partialPath(path));
     try {
       for (let i = resume; i < tensors.length; i++) {
-        await this.#tensor(writer, i, tensors[i]);
+        await this.#tensor(writer, i, tensors[i], flusher);
         journal.record(i + 1);
       }
     } catch (error) {
       if (this.#keeps) journal.stop(writer.suspend());
       throw error;
+    } finally {
+      await flusher.close();
     }
     writer.suspend();
     return writer.totalBytes;
   }
 
-  async #tensor(writer: GgufWriter, i: number, tensor: PreparedTensor): Promise<void> {
+  async #tensor(writer: GgufWriter, i: number, tensor: PreparedTensor, flusher: Flusher): Promise<void> {
     const step = Math.max(1, Math.floor(this.elements / tensor.ne[0]));
     for (let row = 0; row < tensor.n_rows; row += step) {
       await this.#pause();
       const rows = Math.min(step, tensor.n_rows - row);
       const chunk = await this.source.read(tensor, row, rows);
       writer.writeTensor(i, chunk);
+      flusher.wrote(chunk.length);
       this.#bytes += chunk.length;
       release(chunk);
       this.options.onProgress?.({
