@@ -96,6 +96,8 @@ export function createOutputParser(options: OutputParserOptions): OutputParser {
     ? harmony(source, sink, setup)
     : family === "kimi-k3"
     ? kimiK3(source, sink, setup)
+    : family.whole
+    ? family.whole(source, sink, setup)
     : answer(source, sink, family, setup);
   let over = false;
   const step = () => {

@@ -38,6 +38,7 @@ const templates = {
   "nemotron-v2": "<TOOLCALL>",
   firefunction: "functools[",
   "functionary-3.1": "<function=",
+  "functionary-3.2": ">>>all >>>${recipient}",
   apriel: "<tool_calls>[",
   "granite-3.3": "<response> <think>",
   "gemma-4": "<|tool_call>call:",
@@ -274,6 +275,12 @@ const samples: [family: FamilyName, text: string, expected: Partial<Answer>][] =
     content: "The module functools is fine.",
     calls: [["add", { a: 1 }, "id0"]],
   }],
+  ["functionary-3.2", `all\nOk >> that\n>>>weather\n${json}>>>add\n{"a": 1}`, {
+    content: "Ok >> that\n",
+    calls: [["weather", weather, "id0"], ["add", { a: 1 }, "id1"]],
+  }],
+  ["functionary-3.2", `>>>all\nOk`, { content: "Ok" }],
+  ["functionary-3.2", `No recipient.\nOk`, { content: "No recipient.\nOk" }],
   ["functionary-3.1", `Ok<function=add>{"a": 1}</function>`, { content: "Ok", calls: [["add", { a: 1 }, "id0"]] }],
   ["apriel", `Ok\n<tool_calls>[{"name": "add", "arguments": {"a": 1}}]</tool_calls>`, {
     content: "Ok",
@@ -392,6 +399,7 @@ Deno.test("createOutputParser() makes malformed calls content with a flag, every
       ["deepseek", "<｜tool▁calls▁begin｜>oops"],
       ["mistral", "[TOOL_CALLS] oops"],
       ["harmony", "<|channel|>commentary to=functions.add<|message|>{oops"],
+      ["functionary-3.2", "add\noops"],
       ["apertus", "<|tools_prefix|>[1]<|tools_suffix|>"],
     ] as [FamilyName, string][]
   ) {
@@ -550,7 +558,7 @@ Deno.test("createOutputParser() gives the same whatever the chunks, on broken te
         // Without calls every visible character comes out once, in order, but for the tags and white space around them.
         if (
           whole.calls.length === 0 && format === "none" && s.family !== "harmony" && s.family !== "command-r7b" &&
-          s.family !== "granite-3.3" && s.family !== "kimi-k3"
+          s.family !== "granite-3.3" && s.family !== "kimi-k3" && s.family !== "functionary-3.2"
         ) {
           assert.equal(whole.content.replace(/\s/g, ""), s.text.replace(/\s/g, ""));
         }

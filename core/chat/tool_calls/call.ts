@@ -3,6 +3,7 @@
  * @module
  */
 import type { Reading, Source } from "./stream.ts";
+import type { AnswerSetup, Sink } from "../reasoning.ts";
 import type { CallForm } from "./form.ts";
 import type { CallWriter } from "./writer.ts";
 
@@ -38,6 +39,8 @@ export interface Family {
    * @returns false where it is no call after all, or no further one: what was read from the mark on is content then.
    */
   calls?(s: Source, marker: string, tools: ToolSet, w: CallWriter): Reading<boolean>;
+  /** Reads a whole answer, where it is not text with calls between markers. */
+  whole?(s: Source, sink: Sink, setup: AnswerSetup): Reading<void>;
   /** Calls may stand without marker where the answer begins with one of these. */
   bareStarts?: readonly string[];
   bare?(s: Source, tools: ToolSet, w: CallWriter): Reading<boolean>;

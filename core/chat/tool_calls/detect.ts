@@ -6,6 +6,7 @@ import type { Family } from "./call.ts";
 import { deepseek } from "./deepseek.ts";
 import { dsml } from "./dsml.ts";
 import type { CallForm } from "./form.ts";
+import { functionary32 } from "./functionary.ts";
 import { gemma4 } from "./gemma.ts";
 import { gigachat } from "./gigachat.ts";
 import { glm } from "./glm.ts";
@@ -37,6 +38,7 @@ export type Detected = Family | "harmony" | "kimi-k3";
 const families: [family: Detected, ...markers: string[]][] = [
   [mistral, "[SYSTEM_PROMPT]", "[TOOL_CALLS]"],
   ["harmony", "<|channel|>", "<|message|>"],
+  [functionary32, ">>>all", ">>>${recipient}"],
   [kimiK2, "<|tool_calls_section_begin|>", "<|tool_call_begin|>"],
   ["kimi-k3", "<|open|>", "<|close|>", "<|end_of_msg|>"],
   [cohereMoe, "<|START_TEXT|>", "<|START_ACTION|>"],
