@@ -15,7 +15,7 @@ const BEYOND = 200e6;
 
 Deno.test({
   name: Deno.build.os === "linux"
-    ? "prepare and quantize hold --room, from both sources (C8)"
+    ? "prepare and quantize hold --room, from both sources, and split, merge and splice stream (C8)"
     : "the peak of memory is read from /proc, which is not there",
   ignore: Deno.build.os !== "linux",
   async fn() {
@@ -39,7 +39,9 @@ Deno.test({
           "2",
         ],
         "prepare": ["prepare", ...room, dir + "model", "-o", dir + "c.gguf", "--outtype", "f32"],
-        "split": ["split", "--split-max-size", "100M", dir + "in.gguf", dir + "d"],
+        "split": ["split", "--split-max-size", "110M", dir + "in.gguf", dir + "d"],
+        "merge": ["merge", dir + "d-00001-of-00002.gguf", dir + "m.gguf"],
+        "splice": ["splice", "--take", "blk.*", dir + "in.gguf", dir + "m.gguf", dir + "s.gguf"],
       };
       for (const [name, args] of Object.entries(commands)) {
         const peak = await measurePeak([...main, ...args]);
