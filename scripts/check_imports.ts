@@ -27,7 +27,6 @@ const CONFINED: Readonly<Record<string, readonly string[]>> = {
   "prom-client": ["serve/"],
   zod: ["serve/"],
   "@huggingface/jinja": ["core/chat/jinja/"],
-  tokenizers: ["tests/"],
 };
 
 async function* sources(folder: string): AsyncGenerator<string> {

@@ -60,10 +60,12 @@ for (const [name, args] of steps) {
   console.log(`${name}: ${code === 0 ? "ok" : "FAILED"}`);
 }
 
-// Two runs: with --doc every module of the given folders is loaded, which scripts/ must not be.
-const runs = Deno.args.length > 0
-  ? [Deno.args]
-  : [["--doc", "mod.ts", "core", "ffi", "quantize", "eval", "serve", "cli"], ["tests"]];
+// Apart: with --doc every module of the given folders is loaded, which scripts/ must not be.
+const runs = Deno.args.length > 0 ? [Deno.args] : [
+  ["--doc", "mod.ts", "core", "ffi", "quantize", "eval", "serve", "cli"],
+  ["tests"],
+  ["--config", "tests/npm/deno.json", "tests/npm"], // packages that nothing else is to fetch
+];
 for (const args of runs) {
   const { code, text } = await run(["test", "-A", "--no-check", ...args]);
   const summary = /(\d+) passed(?: \(\d+ steps?\))? \| (\d+) failed(?: \(\d+ steps?\))?(?: \| (\d+) ignored)?/.exec(

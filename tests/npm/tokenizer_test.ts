@@ -4,17 +4,26 @@
  * of such a kind, and with what makes it one undone both must give the same ids again.
  *
  * The releases are the `tokenizer.json` files that npm packages carry, made into a vocabulary as `prepare` makes it.
+ *
+ * `deno task test:npm`, or `deno task test` with all others. This folder has a config and a lock file of its own: whoever
+ * runs the program from its source would else fetch these packages too, 700 MB.
  * @module
  */
 import assert from "node:assert/strict";
-import type { Tokenizer as Reference } from "tokenizers";
-import { Metadata } from "../core/gguf/metadata.ts";
-import { type Tokenizer, tokenizerFromGguf, vocabularyFromCheckpoint } from "../core/tokenizer/mod.ts";
-import { goldenDir, metadataFromCheckpoint, readJson, SMALL } from "../core/tokenizer/_testing.ts";
-import { generalCategory } from "../core/tokenizer/unicode.ts";
-import { trickyStrings } from "./tricky_strings.ts";
+import { Metadata } from "../../core/gguf/metadata.ts";
+import { type Tokenizer, tokenizerFromGguf, vocabularyFromCheckpoint } from "../../core/tokenizer/mod.ts";
+import { goldenDir, metadataFromCheckpoint, readJson, SMALL } from "../../core/tokenizer/_testing.ts";
+import { generalCategory } from "../../core/tokenizer/unicode.ts";
+import { trickyStrings } from "../tricky_strings.ts";
 
 const N_STRINGS = 2000;
+
+/** What is used of the reference library. */
+interface Reference {
+  fromString(definition: string): {
+    encodeBatch(texts: string[], options: { addSpecialTokens: boolean }): Promise<{ getIds(): number[] }[]>;
+  };
+}
 
 /** Why ids differ: the text without that which makes them do so. */
 type Undo = (text: string) => string;
@@ -156,7 +165,7 @@ interface Comparison {
 }
 
 async function compare({ name, definition, metadata, kinds }: Comparison): Promise<void> {
-  const { Tokenizer } = await fromNpm<{ Tokenizer: typeof Reference }>("tokenizers");
+  const { Tokenizer } = await fromNpm<{ Tokenizer: Reference }>("tokenizers");
   const reference = Tokenizer.fromString(JSON.stringify(definition));
   const referenceIds = async (texts: string[]) =>
     (await reference.encodeBatch(texts, { addSpecialTokens: false })).map((encoding) => encoding.getIds().join());
