@@ -76,7 +76,7 @@ export function planFor(source: QuantizeSource, options: QuantizeOptions): Quant
       `Cannot quantize ${source.name}: its tensors are aligned to ${source.alignment} bytes, expected ${DEFAULT_ALIGNMENT}`,
       {
         at: { file: source.name, got: source.alignment },
-        hint: "splice or convert it with the default alignment first",
+        hint: "convert the model again without general.alignment",
       },
     );
   }

@@ -57,7 +57,9 @@ const ROWS: readonly Row[] = [
   ...["TQ1_0", "TQ2_0", "Q1_0", "Q2_0"].map(fast),
   { ...fast("MXFP4"), args: ["MXFP4_MOE"] },
   { ...fast("NVFP4"), args: ["--tensor-type", "weight=nvfp4", "Q8_0"] },
-  ...["Q2_K", "Q3_K_S", "Q4_K_S", "Q5_K_S", "Q6_K"].map(search),
+  search("Q2_K"),
+  legacy("Q3_K_S"),
+  ...["Q4_K_S", "Q5_K_S", "Q6_K"].map(search),
   ...["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS"].map(lattice),
   ...["IQ3_S", "IQ4_NL", "IQ4_XS"].map(search),
 ];
@@ -71,9 +73,8 @@ const main = new URL("../cli/main.ts", import.meta.url).pathname;
 const only = options.types?.toUpperCase().split(",");
 
 function shape(type: string, mb: number) {
-  const layer = 4 * 1024 * 1024 + 3 * 3072 * 1024; // parameters
-  const bytes = type === "f32" ? 4 : 2;
-  return { type, n_embd: 1024, n_ff: 3072, n_vocab: 256, n_layer: Math.max(1, Math.round(mb * 1e6 / bytes / layer)) };
+  const layer = 7 * 1024 * 1024 * (type === "f32" ? 4 : 2); // bytes
+  return { type, n_embd: 1024, n_ff: 1024, n_vocab: 256, n_layer: Math.max(1, Math.round(mb * 1e6 / layer)) };
 }
 
 function median(values: readonly number[]): number {

@@ -5,7 +5,10 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { QuantizeError, UsageError } from "../../core/errors.ts";
+import { ggufValue, Metadata } from "../../core/gguf/metadata.ts";
 import { openGguf } from "../../core/gguf/read.ts";
+import { ggmlType } from "../../core/gguf/types.ts";
+import { GgufWriter } from "../../core/gguf/write.ts";
 import type { Backend } from "../../core/program/backend.ts";
 import { openNativeBackend } from "../../ffi/backend.ts";
 import { folderQuantizeSource } from "../../quantize/folder_source.ts";
@@ -284,6 +287,28 @@ Deno.test("quantizing what is quantized needs permission (C10)", async () => {
   const other = await refused(bench.run("Q4_K_M", {}, { from: "iq4.gguf" }), "quantize.plan");
   assert.match(other.message, /is quantized already \(iq4_nl\)/);
   await bench.run("Q4_K_M", { allowRequantize: true }, { from: "iq4.gguf" });
+});
+
+// llama-quantize keeps such a file's general.alignment and places tensors by 32 all the same: what it writes, no reader takes.
+Deno.test("a model whose tensors are aligned to other than 32 bytes is refused", async () => {
+  using bench = new Bench();
+  for (const alignment of [16, 64]) {
+    const path = bench.folder + "aligned.gguf";
+    {
+      const metadata = new Metadata(path, [
+        ["general.architecture", ggufValue.str("llama")],
+        ["general.alignment", ggufValue.u32(alignment)],
+      ]);
+      const tensors = [{ name: "output.weight", type: ggmlType("f32"), ne: [32, 3] }];
+      using writer = GgufWriter.create({ path, metadata, tensors, alignment });
+      writer.writeTensor(0, new Uint8Array(4 * 32 * 3));
+      writer.finish();
+    }
+    const before = bench.files();
+    const error = await refused(bench.run("Q8_0", {}, { from: "aligned.gguf" }), "quantize.alignment");
+    assert.match(error.message, new RegExp(`aligned to ${alignment} bytes, expected 32`));
+    assert.deepEqual(bench.files(), before);
+  }
 });
 
 Deno.test("the output is never an input", async () => {
