@@ -81,15 +81,17 @@ Deno.test({
         temperature: 0,
         stream: true,
       });
-      let args = "", name = "", reason = "";
+      let args = "", name = "", reason = "", n_pieces = 0;
       for await (const { choices: [choice] } of stream) {
         for (const part of choice.delta.tool_calls ?? []) {
           name = part.function?.name ?? name;
           args += part.function?.arguments ?? "";
+          n_pieces++;
         }
         reason = choice.finish_reason ?? reason;
       }
       assert.deepEqual([name, JSON.parse(args), reason], ["get_weather", { city: "Berlin" }, "tool_calls"]);
+      assert.ok(n_pieces > 4);
     }),
 });
 
