@@ -1,7 +1,9 @@
 /** Answers in a form: grammars, JSON schemas and response_format, against a model that would say something else. */
 import assert from "node:assert/strict";
-import { type Constraint, constraintOf } from "../../serve/constraint.ts";
-import { forcedCall } from "../../serve/forced_call.ts";
+import fc from "fast-check";
+import { type Constraint, constraintOf, lazyConstraint } from "../../serve/constraint.ts";
+import { forcedCall, possibleCall } from "../../serve/forced_call.ts";
+import { ReasoningBudget } from "../../serve/reasoning_budget.ts";
 import type { Conversation } from "../../serve/schemas.ts";
 import { fakeModel, IM_END, N_VOCAB, TOOL_CALLS } from "./fake.ts";
 import { withServer } from "./harness.ts";
@@ -253,4 +255,34 @@ Deno.test("a call that the model begins by itself is held to its tool's paramete
   assert.deepEqual(JSON.parse(free.tool_calls[0].function.arguments), { a: 1 });
   assert.equal(told.length, 1);
   assert.match(told[0], /^tool_choice: calls are not held to the tools' parameters: .*"date"/);
+});
+
+Deno.test("constraints and budgets take any ids that come", () => {
+  const model = fakeModel();
+  const reasoning = { start: "<think>", end: "</think>", open: false };
+  const tools = [{ type: "function", function: { name: "f", parameters: { type: "object" } } }];
+  const call = possibleCall({ tools } as unknown as Conversation, model.chat)!;
+  const { tokenizer } = model;
+  const script = [...'<think>hm</think>x<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'];
+  const ids = fc.array(fc.oneof(fc.nat(N_VOCAB - 1), fc.constantFrom(...script).map((c) => c.charCodeAt(0))));
+  fc.assert(
+    fc.property(ids, fc.nat(script.length), fc.boolean(), (random, cut, open) => {
+      const block = { ...reasoning, open };
+      const constraints = [
+        lazyConstraint(call, model, block, () => {})!,
+        constraintOf({ grammar: 'root ::= [a-z]* "é"?' }, model, block)!,
+        constraintOf({ call }, model, block)!,
+      ];
+      const budget = new ReasoningBudget(block, 3, tokenizer);
+      for (const id of [...script.slice(0, cut).map((c) => c.charCodeAt(0)), ...random]) {
+        for (const constraint of constraints) {
+          constraint.accept(id);
+          assert.equal(typeof constraint.finished, "boolean");
+        }
+        assert.ok((budget.next() ?? 0) < N_VOCAB);
+        budget.accept(id);
+      }
+    }),
+    { numRuns: 300 },
+  );
 });
