@@ -192,7 +192,16 @@ try {
     const small = shape(source, Number(options.mb)), large = shape(source, Number(options["fast-mb"]));
     const inputs = [`${source}-search.gguf`, `${source}-fast.gguf`];
     made.push(...inputs);
-    [small, large].forEach((model, i) => writeSynthetic(`${dir}/${inputs[i]}`, model));
+    for (const [i, model] of [small, large].entries()) {
+      const path = `${dir}/${inputs[i]}`;
+      if (source !== "f16") {
+        writeSynthetic(path, model);
+        continue;
+      }
+      writeSynthetic(`${dir}/out.gguf`, { ...model, type: "bf16" });
+      const args = ["quantize", "-q", "--pure", `${dir}/out.gguf`, path, "F16"];
+      await seconds(Deno.execPath(), ["run", "-A", "--no-check", main, ...args]);
+    }
     const sums = new Map(
       syntheticTensors(small.n_layer > large.n_layer ? small : large).map(({ name, ne }) => [
         name,
