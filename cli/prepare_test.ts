@@ -1,13 +1,8 @@
 import assert from "node:assert/strict";
 import { repoDir } from "../tests/shared.ts";
+import { bloomery } from "./_testing.ts";
 
-async function run(...args: string[]): Promise<{ code: number; out: string; err: string }> {
-  const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", "--config", `${repoDir}deno.json`, `${repoDir}cli/main.ts`, "prepare", ...args],
-  }).output();
-  const text = (bytes: Uint8Array) => new TextDecoder().decode(bytes);
-  return { code, out: text(stdout), err: text(stderr) };
-}
+const run = (...args: string[]) => bloomery(["prepare", ...args]);
 
 Deno.test("prepare writes a file, prints events and a result with --json, and refuses by name", async () => {
   const dir = Deno.makeTempDirSync({ prefix: "prepare-cli-" }) + "/";

@@ -3,10 +3,10 @@
  * @module
  */
 import type { ChatMessage, ChatTemplate } from "../core/chat/template.ts";
-import { BloomeryError, UsageError } from "../core/errors.ts";
+import { UsageError } from "../core/errors.ts";
 import { parseJson } from "../core/json.ts";
 import { type Command, COMMON, EXIT, type Flags, type Invocation } from "./command.ts";
-import { inputLines } from "./lines.ts";
+import { answerLines } from "./lines.ts";
 
 export const template: Command = {
   name: "template",
@@ -34,13 +34,7 @@ export const template: Command = {
       });
     }
     const chat = await openTemplate(flags);
-    if (flags.bool("jsonl")) {
-      for await (const line of inputLines()) {
-        if (io.signal.aborted) return EXIT.interrupted;
-        io.json(answer(() => ({ prompt: render(chat, line) })));
-      }
-      return EXIT.done;
-    }
+    if (flags.bool("jsonl")) return await answerLines(io, (line) => ({ prompt: render(chat, line) }));
     const text = args[0] === undefined ? await new Response(Deno.stdin.readable).text() : read(args[0]);
     const prompt = render(chat, text);
     if (flags.bool("json")) io.json({ schema: "bloomery.template.v1", prompt });
@@ -48,16 +42,6 @@ export const template: Command = {
     return EXIT.done;
   },
 };
-
-/** The result, or the error in its JSON form. */
-function answer(run: () => unknown): unknown {
-  try {
-    return run();
-  } catch (e) {
-    if (e instanceof BloomeryError) return e.toJSON();
-    throw e;
-  }
-}
 
 async function openTemplate(flags: Flags): Promise<ChatTemplate> {
   const file = flags.str("template"), model = flags.str("model");

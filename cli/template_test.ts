@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { repoDir } from "../tests/shared.ts";
+import { bloomery } from "./_testing.ts";
 import { inputLines } from "./lines.ts";
 
 Deno.test("inputLines() gives lines whatever the chunks, the last without an end too", async () => {
@@ -11,21 +11,6 @@ Deno.test("inputLines() gives lines whatever the chunks, the last without an end
     assert.deepEqual(lines.map((l) => l.trim()), ["é1", "two", "three"]);
   }
 });
-
-/** Runs the command line in a process of its own: it reads the real standard input. */
-async function template(args: string[], input: string): Promise<{ code: number; out: string; err: string }> {
-  const child = new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", repoDir + "cli/main.ts", "template", ...args],
-    stdin: "piped",
-    stdout: "piped",
-    stderr: "piped",
-  }).spawn();
-  const writer = child.stdin.getWriter();
-  await writer.write(new TextEncoder().encode(input)).catch(() => {}); // it may end before it reads
-  await writer.close().catch(() => {});
-  const { code, stdout, stderr } = await child.output();
-  return { code, out: new TextDecoder().decode(stdout), err: new TextDecoder().decode(stderr) };
-}
 
 Deno.test("bloomery template answers a conversation a line, errors included", async () => {
   const file = await Deno.makeTempFile({ suffix: ".jinja" });
@@ -40,8 +25,8 @@ Deno.test("bloomery template answers a conversation a line, errors included", as
       { messages: [{ role: "tool", content: "Hi" }] },
       { messages: "Hi" },
     ];
-    const args = ["--template", file, "--bos", "<s>", "--now", "2026-01-15T12:30:00"];
-    const { code, out } = await template(
+    const args = ["template", "--template", file, "--bos", "<s>", "--now", "2026-01-15T12:30:00"];
+    const { code, out } = await bloomery(
       [...args, "--jsonl"],
       lines.map((l) => JSON.stringify(l) + "\n").join("") + "no",
     );
@@ -52,12 +37,12 @@ Deno.test("bloomery template answers a conversation a line, errors included", as
     assert.equal(answers[1].error.message, "No tools here");
     assert.equal(answers[2].error.code, "usage.conversation");
     assert.equal(answers[3].error.code, "usage.conversation");
-    const one = await template(args, '[{"role": "user", "content": "Hi"}]');
+    const one = await bloomery(args, '[{"role": "user", "content": "Hi"}]');
     assert.deepEqual([one.code, one.out], [0, "<s>[user] Hi12:30\n"]);
-    const refused = await template(args, '[{"role": "tool", "content": "Hi"}]');
+    const refused = await bloomery(args, '[{"role": "tool", "content": "Hi"}]');
     assert.equal(refused.code, 1);
     assert.match(refused.err, /No tools here/);
-    assert.equal((await template([], "")).code, 2);
+    assert.equal((await bloomery(["template"])).code, 2);
   } finally {
     await Deno.remove(file);
   }

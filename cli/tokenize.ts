@@ -2,10 +2,10 @@
  * `bloomery tokenize`: the token ids of a text, and the text of token ids.
  * @module
  */
-import { BloomeryError, UsageError } from "../core/errors.ts";
+import { UsageError } from "../core/errors.ts";
 import type { EncodeOptions, Tokenizer } from "../core/tokenizer/mod.ts";
 import { type Command, COMMON, EXIT, type Invocation } from "./command.ts";
-import { inputLines } from "./lines.ts";
+import { answerLines } from "./lines.ts";
 
 export const tokenize: Command = {
   name: "tokenize",
@@ -35,13 +35,7 @@ export const tokenize: Command = {
     const tokenizer = await openTokenizer(flags.str("model")!);
     for (const warning of tokenizer.warnings) io.warn(warning);
     const options = { addSpecial: !flags.bool("no-bos"), parseSpecial: flags.bool("parse-special") };
-    if (flags.bool("jsonl")) {
-      for await (const line of inputLines()) {
-        if (io.signal.aborted) return EXIT.interrupted;
-        io.json(answer(() => answerLine(tokenizer, options, line)));
-      }
-      return EXIT.done;
-    }
+    if (flags.bool("jsonl")) return await answerLines(io, (line) => answerLine(tokenizer, options, line));
     const text = args[0] ?? await new Response(Deno.stdin.readable).text();
     const ids = [...tokenizer.encode(text, options)];
     if (flags.bool("json")) {
@@ -60,16 +54,6 @@ async function openTokenizer(path: string): Promise<Tokenizer> {
   ]);
   using file = openGguf(path);
   return tokenizerFromGguf(file.metadata);
-}
-
-/** The result, or the error in its JSON form. */
-function answer(run: () => unknown): unknown {
-  try {
-    return run();
-  } catch (e) {
-    if (e instanceof BloomeryError) return e.toJSON();
-    throw e;
-  }
 }
 
 function answerLine(tokenizer: Tokenizer, defaults: Required<EncodeOptions>, line: string): unknown {

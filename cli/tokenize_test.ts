@@ -4,21 +4,7 @@ import { encodeHeader } from "../core/gguf/write.ts";
 import { folder } from "../core/tokenizer/_testing.ts";
 import { tokenizerFromGguf, vocabularyFromCheckpoint } from "../core/tokenizer/mod.ts";
 import { repoDir } from "../tests/shared.ts";
-
-/** Runs the command line in a process of its own: it reads the real standard input. */
-async function tokenize(args: string[], input: string): Promise<{ code: number; out: string; err: string }> {
-  const child = new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", repoDir + "cli/main.ts", "tokenize", ...args],
-    stdin: "piped",
-    stdout: "piped",
-    stderr: "piped",
-  }).spawn();
-  const writer = child.stdin.getWriter();
-  await writer.write(new TextEncoder().encode(input)).catch(() => {}); // it may end before it reads
-  await writer.close().catch(() => {});
-  const { code, stdout, stderr } = await child.output();
-  return { code, out: new TextDecoder().decode(stdout), err: new TextDecoder().decode(stderr) };
-}
+import { bloomery } from "./_testing.ts";
 
 Deno.test("bloomery tokenize shows ids and pieces, and answers a line an object", async () => {
   const metadata = new Metadata("nano", [
@@ -35,15 +21,15 @@ Deno.test("bloomery tokenize shows ids and pieces, and answers a line an object"
       addSpecial: boolean,
       parseSpecial: boolean,
     ) => [...tokenizer.encode(text, { addSpecial, parseSpecial })];
-    const plain = await tokenize(["-m", file, text], "");
+    const plain = await bloomery(["tokenize", "-m", file, text]);
     assert.equal(plain.code, 0);
     const lines = plain.out.trimEnd().split("\n");
     assert.deepEqual(lines.map((line) => parseInt(line)), encode(true, false));
     assert.match(lines[0], /8180 {2}"<\|endoftext\|>"/);
     assert.ok(lines.some((line) => / <[0-9a-f]*f09f[0-9a-f]*>$/.test(line)));
-    const ids = await tokenize(["-m", file, "--ids", "--no-bos", "--parse-special"], text);
+    const ids = await bloomery(["tokenize", "-m", file, "--ids", "--no-bos", "--parse-special"], text);
     assert.equal(ids.out, `[${encode(false, true).join(", ")}]\n`);
-    const json = JSON.parse((await tokenize(["-m", file, "--json", text], "")).out);
+    const json = JSON.parse((await bloomery(["tokenize", "-m", file, "--json", text])).out);
     assert.equal(json.schema, "bloomery.tokenize.v1");
     assert.deepEqual(json.ids, encode(true, false));
     const asked = [
@@ -53,8 +39,8 @@ Deno.test("bloomery tokenize shows ids and pieces, and answers a line an object"
       { ids: [1e9] },
       { words: 1 },
     ];
-    const { out } = await tokenize(
-      ["-m", file, "--jsonl", "--no-bos"],
+    const { out } = await bloomery(
+      ["tokenize", "-m", file, "--jsonl", "--no-bos"],
       asked.map((line) => JSON.stringify(line) + "\n").join("") + "no",
     );
     const answers = out.trim().split("\n").map((line) => JSON.parse(line));
