@@ -218,7 +218,8 @@ export class BytePairEncoder implements FragmentEncoder {
     const previous = new Int32Array(n);
     const heap = new PairHeap(n);
     const push = (left: number, right: number) => {
-      const rank = this.pairs.cells[this.pairAt(symbols[left], symbols[right]) + 2];
+      const at = this.pairAt(symbols[left], symbols[right]); // before `this.pairs` is read: it may be another table then
+      const rank = this.pairs.cells[at + 2];
       if (rank !== NO_RANK) heap.push(rank * 2 ** 32 + left, symbols[left], symbols[right]);
     };
     for (let i = 0; i < n; i++) {
@@ -230,7 +231,8 @@ export class BytePairEncoder implements FragmentEncoder {
       const left = heap.key % 2 ** 32;
       const right = next[left];
       if (right < 0 || symbols[left] !== heap.left || symbols[right] !== heap.right) continue;
-      symbols[left] = this.pairs.cells[this.pairAt(heap.left, heap.right) + 3];
+      const at = this.pairAt(heap.left, heap.right);
+      symbols[left] = this.pairs.cells[at + 3];
       symbols[right] = -1;
       const after = next[right];
       next[left] = after;

@@ -5,6 +5,7 @@ import { trickyStrings } from "../../tests/tricky_strings.ts";
 import { TextError } from "../errors.ts";
 import { ggufValue, Metadata } from "../gguf/metadata.ts";
 import { openGguf } from "../gguf/read.ts";
+import { BYTE_TO_CODE_POINT } from "./byte_map.ts";
 import { goldenDir, hex, metadataFromCheckpoint, readJson, SMALL, small } from "./_testing.ts";
 import { tokenizerFromGguf } from "./tokenizer.ts";
 
@@ -353,4 +354,42 @@ Deno.test("vocabularies of plain UTF-8: gemma4, mmbert and whitespace cut and fa
   assert.equal(texts(spaced, "ab\u3000 ÄB\nabq"), "ab|ÄB|ab|<0x71>");
   spaced.set("tokenizer.ggml.normalizer.lowercase", ggufValue.bool(true));
   assert.equal(texts(spaced, "AB ÄB"), "ab|äb");
+});
+
+Deno.test("what a tokenizer has seen does not change the ids of a long word", () => {
+  // Long words merge by a queue, and nearly each has pairs that none had before: the table of pairs grows in the middle
+  // of some. Every two letters are a token here, of a rank that goes up and down.
+  const letters = [..."abcdefghijklmnopqrstuvwxyz"];
+  const merges = letters.flatMap((a, i) => letters.map((b, j) => ({ text: a + b, rank: (i * 26 + j) * 101 % 676 })))
+    .sort((x, y) => x.rank - y.rank).map(({ text }) => text);
+  const bytes = Array.from(BYTE_TO_CODE_POINT, (cp) => String.fromCharCode(cp));
+  const tokens = [...bytes, ...merges];
+  const tokenizer = tokenizerFromGguf(
+    new Metadata("pairs", [
+      ["tokenizer.ggml.model", ggufValue.str("gpt2")],
+      ["tokenizer.ggml.pre", ggufValue.str("gpt-2")],
+      ["tokenizer.ggml.tokens", ggufValue.strs(tokens)],
+      ["tokenizer.ggml.token_type", ggufValue.i32s(tokens.map(() => 1))],
+      ["tokenizer.ggml.merges", ggufValue.strs(merges.map((m) => m.split("").join(" ")))],
+    ]),
+  );
+  const rank = new Map(merges.map((text, i) => [text, i]));
+  const expected = (word: string) => {
+    const parts = [...word];
+    while (true) {
+      let best = -1;
+      for (let i = 0; i + 1 < parts.length; i++) {
+        const r = rank.get(parts[i] + parts[i + 1]);
+        if (r !== undefined && (best < 0 || r < rank.get(parts[best] + parts[best + 1])!)) best = i;
+      }
+      if (best < 0) return parts;
+      parts.splice(best, 2, parts[best] + parts[best + 1]);
+    }
+  };
+  let seed = 1;
+  const next = (n: number) => (seed = (seed * 48271) % 2147483647) % n;
+  for (let i = 0; i < 3000; i++) {
+    const word = Array.from({ length: 41 + next(60) }, () => letters[next(26)]).join("");
+    assert.deepEqual(Array.from(tokenizer.encode(word), (id) => tokens[id]), expected(word));
+  }
 });
