@@ -352,6 +352,27 @@ Deno.test("compileJsonSchema() lists the keywords that it does not keep, by plac
   assert.deepEqual(ignored(usual), []);
 });
 
+Deno.test("compileJsonSchema() moves far bounds in, and takes a format beside a pattern as its description", () => {
+  const far = compileJsonSchema({
+    type: "integer",
+    minimum: Number.MIN_SAFE_INTEGER,
+    maximum: Number.MAX_SAFE_INTEGER,
+  });
+  assert.deepEqual(far.ignored, []);
+  assertTexts(far, ["0", "-7", "1000000000000000", "-1000000000000000"], ["1000000000000001", "-9007199254740991"]);
+  const over = compileJsonSchema({ type: "integer", exclusiveMinimum: -1e300, maximum: 3 });
+  assert.deepEqual(over.ignored, []);
+  assertTexts(over, ["3", "-5"], ["4"]);
+  const number = compileJsonSchema({ type: "number", minimum: 0, maximum: Number.MAX_VALUE });
+  assert.deepEqual(number.ignored, []);
+  assertTexts(number, ["0.5", "1000000000000000"], ["-1", "1000000000000001"]);
+  // Nothing that a grammar counts to would meet this one.
+  assert.deepEqual(compileJsonSchema({ type: "number", minimum: 1e18 }).ignored, ["#/minimum"]);
+  const uuid = compileJsonSchema({ type: "string", format: "uuid", pattern: "^[0-9a-f]{2}$" });
+  assert.deepEqual(uuid.ignored, []);
+  assertTexts(uuid, ['"0f"'], ['"0"', '"00000000-0000-0000-0000-000000000000"']);
+});
+
 Deno.test("compileJsonSchema() counts characters of strings, long bounds too", () => {
   const g = compileJsonSchema({ type: "string", minLength: 2, maxLength: 2000 });
   const s = (n: number, c = "é") => `"${c.repeat(n)}"`;

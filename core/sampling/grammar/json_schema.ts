@@ -52,10 +52,28 @@ const blank = optional(alt([text(" "), seq(text("\n"), repeat(classOf([[9, 9], [
 
 /**
  * Compiles a schema.
+ * @param document Where references lead.
+ * @param start The part of the document to compile, and its place as errors name it; all of it unless given.
  * @throws {TextError} `text.schema` naming the place in the schema, `text.schema_pattern`, `text.grammar_too_large`.
  */
-export function parseJsonSchema(schema: unknown): Rules & { readonly ignored: readonly string[] } {
-  return new Compiler(schema).compile();
+export function parseJsonSchema(
+  document: unknown,
+  start: { schema: unknown; at: string } = { schema: document, at: "#" },
+): Rules & { readonly ignored: readonly string[] } {
+  return new Compiler(document).compile(start);
+}
+
+/** Bounds of numbers further out, of which `Number.MAX_SAFE_INTEGER` is a usual one, are moved in to here. */
+const FARTHEST = 1e15;
+
+/**
+ * A bound of a number moved in to what grammars count to; undefined for what is no number, and for a bound that nothing
+ * within those could meet.
+ */
+function within(v: unknown, side: "least" | "most"): number | undefined {
+  if (typeof v !== "number") return undefined;
+  const moved = side === "least" ? Math.max(v, -FARTHEST) : Math.min(v, FARTHEST);
+  return Math.abs(moved) > FARTHEST ? undefined : moved;
 }
 
 class Compiler {
@@ -65,8 +83,8 @@ class Compiler {
 
   constructor(readonly document: unknown) {}
 
-  compile(): Rules & { readonly ignored: readonly string[] } {
-    const root = this.#schema(this.document, "#", 0);
+  compile({ schema, at }: { schema: unknown; at: string }): Rules & { readonly ignored: readonly string[] } {
+    const root = this.#schema(schema, at, 0);
     this.#rules.set("root", root);
     return { root: "root", rules: this.#rules, ignored: [...this.#ignored] };
   }
@@ -225,7 +243,8 @@ class Compiler {
     if (s.pattern !== undefined) {
       if (typeof s.pattern !== "string") return this.#fail(`${at}/pattern`, "expected a string");
       const pattern = s.pattern;
-      this.#kept(s, at, ["type", "pattern"], "string");
+      // The format only describes then what the pattern says.
+      this.#kept(s, at, ["type", "pattern", "format"], "string");
       return this.#shared(`pattern ${pattern}`, () => stringOfPattern(pattern));
     }
     const format = typeof s.format === "string" && Object.hasOwn(FORMATS, s.format) ? s.format : undefined;
@@ -240,19 +259,18 @@ class Compiler {
 
   #integer(s: Schema, at: string): Expr {
     const kept = ["type"];
-    const bound = (key: string): number | undefined => {
-      const v = s[key];
-      if (typeof v !== "number" || Math.abs(v) > 1e15) return undefined;
-      kept.push(key);
+    const bound = (key: string, side: "least" | "most"): number | undefined => {
+      const v = within(s[key], side);
+      if (v !== undefined) kept.push(key);
       return v;
     };
-    const over = bound("exclusiveMinimum"), under = bound("exclusiveMaximum");
+    const over = bound("exclusiveMinimum", "least"), under = bound("exclusiveMaximum", "most");
     const lo = Math.max(
-      Math.ceil(bound("minimum") ?? -Infinity),
+      Math.ceil(bound("minimum", "least") ?? -Infinity),
       over === undefined ? -Infinity : Math.floor(over) + 1,
     );
     const hi = Math.min(
-      Math.floor(bound("maximum") ?? Infinity),
+      Math.floor(bound("maximum", "most") ?? Infinity),
       under === undefined ? Infinity : Math.ceil(under) - 1,
     );
     const divisor = s.multipleOf;
@@ -278,15 +296,14 @@ class Compiler {
     if (typeof s.multipleOf === "number" && Number.isInteger(s.multipleOf)) return this.#integer(s, at);
     const kept = ["type"];
     /** A bound, as an integer that lies no further in. */
-    const bound = (key: string, round: (v: number) => number): number | undefined => {
-      const v = s[key];
-      if (typeof v !== "number" || Math.abs(v) > 1e15) return undefined;
+    const bound = (key: string, side: "least" | "most"): number | undefined => {
+      const v = within(s[key], side);
       if (Number.isInteger(v)) kept.push(key);
-      return round(v);
+      return v === undefined ? undefined : side === "least" ? Math.floor(v) : Math.ceil(v);
     };
     const decimals = [1, 2, 3, 4, 5, 6].find((n) => s.multipleOf === Number(`1e-${n}`));
-    const least = bound("minimum", Math.floor), over = bound("exclusiveMinimum", Math.floor);
-    const most = bound("maximum", Math.ceil), under = bound("exclusiveMaximum", Math.ceil);
+    const least = bound("minimum", "least"), over = bound("exclusiveMinimum", "least");
+    const most = bound("maximum", "most"), under = bound("exclusiveMaximum", "most");
     const lo = Math.max(least ?? -Infinity, over ?? -Infinity), hi = Math.min(most ?? Infinity, under ?? Infinity);
     const bounded = Number.isFinite(lo) || Number.isFinite(hi);
     if (decimals !== undefined && !bounded) kept.push("multipleOf");

@@ -43,22 +43,27 @@ export const stringOfPattern = (pattern: string): Expr => seq(text('"'), escaped
 
 /** A string other than the given ones. */
 export function stringOtherThan(names: readonly string[]): Expr {
-  const written = names.map((n) => [...JSON.stringify(n).slice(1, -1)]);
-  const rest = (words: string[][]): Expr => {
-    if (words.length === 0) return repeat(anyChar, 0, Infinity);
-    const byFirst = Map.groupBy(words.filter((w) => w.length > 0), (w) => w[0]);
-    const taken = [...byFirst.keys()].map((c) => [c.codePointAt(0)!, c.codePointAt(0)!] as const);
-    const free = intersect(PLAIN, complement(taken));
-    const ways: Expr[] = [seq(classOf(free), repeat(anyChar, 0, Infinity))];
-    for (const [c, group] of byFirst) {
-      // Names with escapes are told apart up to the escape: texts that go on with one are left out altogether.
-      if (c !== "\\") ways.push(seq(text(c), rest(group.map((w) => w.slice(1)))));
-    }
-    if (!byFirst.has("\\")) ways.push(seq(escape, repeat(anyChar, 0, Infinity)));
-    const other = alt(ways);
-    return words.some((w) => w.length === 0) ? other : optional(other);
-  };
-  return seq(text('"'), rest(written), text('"'));
+  // Names with escapes are told apart up to the escape: texts that go on with one are left out altogether.
+  return seq(text('"'), otherThan(names.map((n) => [...JSON.stringify(n).slice(1, -1)]), PLAIN, escape), text('"'));
+}
+
+/** A text of some characters other than the given ones. */
+export const textOtherThan = (names: readonly string[], characters: Ranges): Expr =>
+  otherThan(names.map((n) => [...n]), characters, undefined);
+
+/** @param escape What may stand for a character too, and begins with a backslash. */
+function otherThan(words: readonly string[][], characters: Ranges, escape: Expr | undefined): Expr {
+  const any = repeat(escape === undefined ? classOf(characters) : alt([classOf(characters), escape]), 0, Infinity);
+  if (words.length === 0) return any;
+  const byFirst = Map.groupBy(words.filter((w) => w.length > 0), (w) => w[0]);
+  const taken = [...byFirst.keys()].map((c) => [c.codePointAt(0)!, c.codePointAt(0)!] as const);
+  const ways: Expr[] = [seq(classOf(intersect(characters, complement(taken))), any)];
+  for (const [c, group] of byFirst) {
+    if (c !== "\\") ways.push(seq(text(c), otherThan(group.map((w) => w.slice(1)), characters, escape)));
+  }
+  if (escape !== undefined && !byFirst.has("\\")) ways.push(seq(escape, any));
+  const other = alt(ways);
+  return words.some((w) => w.length === 0) ? other : optional(other);
 }
 
 /** An expression over characters, with what JSON escapes escaped. */
