@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import { repoDir, sharedDir } from "../../tests/shared.ts";
+import { TextError } from "../errors.ts";
 import type { Expr, Rules } from "../sampling/grammar/expr.ts";
 import { Grammar, GrammarMatcher, VocabTrie } from "../sampling/grammar/mod.ts";
 import { ChatFormat } from "./format.ts";
@@ -26,6 +27,7 @@ const tools = [
             additionalProperties: { type: "string" },
           },
           any: {},
+          yes: true,
         },
         required: ["city", "days"],
         $defs: { list: { type: "array", items: { type: ["number", "boolean", "null"] } } },
@@ -121,8 +123,12 @@ function takes(grammar: Grammar, text: string): boolean {
   return matcher.accept(new TextEncoder().encode(text)) && matcher.done;
 }
 
-function parsed(template: string, text: string): { calls: { name: string; arguments: string }[]; content: string } {
-  const parser = createOutputParser({ template, reasoningFormat: "auto", tools, startsInReasoning: false });
+function parsed(
+  template: string,
+  text: string,
+  own: unknown[] = tools,
+): { calls: { name: string; arguments: string }[]; content: string } {
+  const parser = createOutputParser({ template, reasoningFormat: "auto", tools: own, startsInReasoning: false });
   const calls: { name: string; arguments: string }[] = [];
   let content = "";
   for (const d of [...parser.push(text), ...parser.finish()]) {
@@ -167,6 +173,127 @@ for (const template of templates) {
     );
   });
 }
+
+const withParameters = (parameters: unknown, name = "f") => [{ type: "function", function: { name, parameters } }];
+const M3 = "]<]minimax[>[ <tool_call> <invoke name=";
+
+/** A grammar's texts as its family's parser reads them: the arguments of the first call. */
+function argumentsOf(template: string, own: unknown[], n: number): Record<string, unknown>[] {
+  const rules = callRules(callForm(template)!, own, false), grammar = new Grammar(rules);
+  return Array.from({ length: n }, (_, i) => {
+    let seed = i + 1;
+    const text = write(rules, () => (seed = seed * 16807 % 2147483647) / 2147483647);
+    assert.ok(takes(grammar, text), text);
+    const { calls, content } = parsed(template, text, own);
+    assert.deepEqual([content, calls.length], ["", 1], text);
+    return JSON.parse(calls[0].arguments);
+  });
+}
+
+Deno.test("callRules(): arguments that the schema does not name may be given, where it does not exclude them", () => {
+  const named = { properties: { n: { type: "integer" } }, required: ["n"] };
+  for (const template of templates) {
+    const any = [{ type: "object" }, { additionalProperties: true }, { $ref: "#/$defs/a", $defs: { a: { ...named } } }];
+    for (const parameters of [...any, { ...named, additionalProperties: {} }]) {
+      const own = withParameters(parameters);
+      if (template === M3) {
+        assert.throws(
+          () => callRules(callForm(template)!, own, false),
+          (e) => e instanceof TextError && e.code === "text.schema" && /"f".*list them in properties/.test(e.message),
+        );
+        continue;
+      }
+      const all = argumentsOf(template, own, 30);
+      const others = all.filter((args) => Object.keys(args).some((key) => key !== "n"));
+      // Where arguments are an object, the reference is followed.
+      const followed = "$ref" in parameters && all.every((args) => Number.isInteger(args.n));
+      assert.equal(others.length > 0, !followed, `${template} ${JSON.stringify(parameters)}`);
+      if ("required" in parameters) assert.ok(all.every((args) => Number.isInteger(args.n)));
+    }
+    const more = { ...named, required: ["n", "more"] };
+    for (const args of argumentsOf(template, withParameters(more), 10)) {
+      assert.deepEqual(Object.keys(args), ["n", "more"], template);
+    }
+    for (const none of [undefined, { type: "object", properties: {} }, { additionalProperties: false }]) {
+      assert.deepEqual(argumentsOf(template, withParameters(none), 3), [{}, {}, {}], template);
+    }
+  }
+});
+
+Deno.test("callRules() lists what a family does not keep of a tool's parameters", () => {
+  const parameters = {
+    type: "object",
+    properties: { "a/b": { type: "string", pattern: "^x", maxLength: 3 }, c: { type: "string", enum: ["x"] } },
+    additionalProperties: { type: "integer" },
+    minProperties: 1,
+  };
+  const ignored = (template: string) => callRules(callForm(template)!, withParameters(parameters), false).ignored;
+  assert.deepEqual(ignored("<tool_call>"), ["f: #/minProperties", "f: #/properties/a~1b/maxLength"]);
+  assert.deepEqual(ignored("<tool_call> <arg_key>")?.toSorted(), [
+    "f: #/additionalProperties",
+    "f: #/minProperties",
+    "f: #/properties/a~1b/maxLength",
+    "f: #/properties/a~1b/pattern",
+  ]);
+});
+
+Deno.test("callRules(): references lead to the tool's parameters, in arguments that are written one by one too", () => {
+  const tree = {
+    type: "object",
+    properties: { x: { type: "array", items: { $ref: "#" }, maxItems: 1 }, "\ud800": { type: "integer" } },
+    additionalProperties: false,
+  };
+  const grammar = new Grammar(callRules(callForm("<tool_call> <arg_key>")!, withParameters(tree), false));
+  const call = (x: string) => `<tool_call>f<arg_key>x</arg_key><arg_value>${x}</arg_value></tool_call>`;
+  assert.ok(takes(grammar, call('[{"x": [{}]}]')));
+  assert.ok(!takes(grammar, call('[{"y": 1}]')));
+  assert.ok(!takes(grammar, call("[[]]")));
+});
+
+Deno.test("callRules(): the line may end behind the last of several calls", () => {
+  for (const template of templates) {
+    const form = callForm(template)!;
+    if (form.between === undefined) continue;
+    const rules = callRules(form, withParameters(undefined), true);
+    const text = write(rules, () => 0.99), grammar = new Grammar(rules);
+    assert.equal(parsed(template, text, withParameters(undefined)).content, "", text);
+    if (form.end === undefined) assert.ok(takes(grammar, `${text.trimEnd()}\n`), template);
+    assert.ok(takes(grammar, text), template);
+  }
+});
+
+Deno.test("callRules() writes keys that are no words, and refuses those that a family's markup cannot carry", () => {
+  const own = (key: string) => withParameters({ properties: { [key]: { type: "integer" } }, required: [key] });
+  for (const template of templates) {
+    for (const key of ["max-results", "größe", "a.b", "R&amp;D"]) {
+      for (const args of argumentsOf(template, own(key), 2)) assert.deepEqual(Object.keys(args), [key], template);
+    }
+    for (const key of ['a"b', "a<b", " a", "a>b", "a/b", "a b", "a=b", "]<]minimax[>["]) {
+      try {
+        for (const args of argumentsOf(template, own(key), 2)) assert.deepEqual(Object.keys(args), [key], template);
+      } catch (e) {
+        assert.ok(
+          e instanceof TextError && e.code === "text.schema" && e.message.includes(JSON.stringify(key)),
+          `${e}`,
+        );
+        assert.ok(template !== "<tool_call>");
+      }
+    }
+  }
+  assert.throws(() => argumentsOf(M3, own("a/b"), 1), TextError);
+  assert.throws(() => argumentsOf("<|tool_list_start|>", own("a b"), 1), TextError);
+});
+
+Deno.test("callRules() refuses a property that is no schema by its place", () => {
+  for (const template of ["<tool_call>", "<tool_call> <arg_key>"]) {
+    for (const x of [false, "text"]) {
+      assert.throws(
+        () => callRules(callForm(template)!, withParameters({ properties: { x } }), false),
+        (e) => e instanceof TextError && e.code === "text.schema" && e.message.includes("#/properties/x"),
+      );
+    }
+  }
+});
 
 /** The grammar takes what the template writes of a past call: the model knows no other way. */
 function assertTakesOwn(name: string, source: string): void {

@@ -213,7 +213,7 @@ function* body(
 
 /** Looks tools up by name; `true` accepts every name. */
 function toolSet(tools: boolean | readonly unknown[] | undefined): ToolSet | undefined {
-  if (tools === true) return { has: (name) => name !== "", isString: () => undefined };
+  if (tools === true) return { has: (name) => name !== "", begins: () => true, isString: () => undefined };
   if (tools === undefined || tools === false || tools.length === 0) return undefined;
   const schemas = new Map<string, any>();
   for (const tool of tools as any[]) {
@@ -222,6 +222,7 @@ function toolSet(tools: boolean | readonly unknown[] | undefined): ToolSet | und
   }
   return {
     has: (name) => schemas.has(name),
+    begins: (text) => schemas.keys().some((name) => name.startsWith(text)),
     isString(name, argument) {
       const type = schemas.get(name)?.properties?.[argument]?.type;
       return type === undefined ? undefined : Array.isArray(type) ? undefined : type === "string";

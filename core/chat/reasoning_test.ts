@@ -444,6 +444,53 @@ Deno.test("createOutputParser() goes on with a malformed call whose beginning wa
   }
 });
 
+Deno.test("createOutputParser(): arguments of a call that is cut off are the beginning of JSON", () => {
+  const one = { city: "Paris", days: 3 }, whole = JSON.stringify(one);
+  const calls: [FamilyName, string][] = [
+    [
+      "qwen-xml",
+      "<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>",
+    ],
+    [
+      "glm",
+      "<tool_call>weather<arg_key>city</arg_key><arg_value>Paris</arg_value><arg_key>days</arg_key><arg_value>3</arg_value></tool_call>",
+    ],
+    [
+      "minimax-m3",
+      `${N}<tool_call>${N}<invoke name="weather">${N}<city>Paris${N}</city>${N}<days>3${N}</days>${N}</invoke>`,
+    ],
+    [
+      "kimi-k3",
+      '<|open|>tools<|sep|><|open|>call tool="weather"<|sep|><|open|>argument key="city" type="string"<|sep|>Paris<|close|>argument<|sep|>' +
+      '<|open|>argument key="days" type="number"<|sep|>3<|close|>argument<|sep|><|close|>call<|sep|>',
+    ],
+  ];
+  for (const [family, text] of calls) {
+    assert.deepEqual(parse(family, text).calls[0][1], one, family);
+    const from = text.indexOf("Paris") + 5;
+    for (let end = from; end < text.length; end++) {
+      const answer = parse(family, text.slice(0, end));
+      const args = answer.calls[0][1] as string;
+      assert.ok(answer.malformed, family);
+      // Of the string's own closing marker a part may be taken for text: it has not ended yet.
+      if (args.startsWith('{"city": "Paris"')) assert.ok(whole.startsWith(args.replaceAll(/([,:]) /g, "$1")), args);
+      const scanner = new JsonScanner();
+      assert.deepEqual([scanner.scan(args, 0), scanner.bad], [args.length, false], args);
+    }
+  }
+});
+
+Deno.test("createOutputParser() shows an answer of Functionary's as soon as it can be no recipient", () => {
+  const seen = deltas("functionary-3.2", [..."Addition is easy"]).map((d) => d.content);
+  assert.equal(seen.join(""), "Addition is easy");
+  assert.ok(seen.length > 8);
+});
+
+Deno.test("createOutputParser() loses no character of a call under a key that turns out malformed", () => {
+  const text = '<|tools_prefix|>[{"add": {"a": {"b": 01}, "c": 2}}]<|tools_suffix|>';
+  assert.equal(parse("apertus", text).calls[0][1], '{"a": {"b": 01}, "c": 2}}]');
+});
+
 Deno.test("createOutputParser() sends a call's name at once and its arguments as they grow", () => {
   const growing = (family: FamilyName, text: string) => {
     const seen: [string | undefined, string][] = [];

@@ -19,6 +19,8 @@ export interface Call {
 export interface ToolSet {
   /** Whether a call of this name is one of the request's tools; all names where the request's are not known. */
   has(name: string): boolean;
+  /** Whether a tool's name begins so. */
+  begins(text: string): boolean;
   /** Whether the schema says that this argument is a string; undefined where it says nothing. */
   isString(name: string, argument: string): boolean | undefined;
 }
@@ -34,6 +36,8 @@ export interface Family {
   callEndsReasoning?: boolean;
   /** Markers that open calls; none where a family has no calls that could be told from text. */
   starts: readonly string[];
+  /** What calls surely begin with, where a start alone may be ordinary text: from there on a grammar may be in force. */
+  triggers?: readonly string[];
   /**
    * Reads the calls behind a marker, all up to where content may go on.
    * @returns false where it is no call after all, or no further one: what was read from the mark on is content then.

@@ -4,9 +4,9 @@
  * @module
  */
 import { seq, text } from "../../sampling/grammar/expr.ts";
-import type { Family } from "./call.ts";
+import type { Family, ToolSet } from "./call.ts";
 import { jsonArguments } from "./json_call.ts";
-import { before, literal, space, until } from "./stream.ts";
+import { literal, type Reading, type Source, space, until } from "./stream.ts";
 
 const TO = ">>>", ALL = "all\n";
 
@@ -19,10 +19,10 @@ export const functionary32: Family = {
     while (true) {
       s.mark = s.pos;
       if ((yield* literal(s, [ALL])) === undefined) {
-        const name = (yield* before(s, ["\n"]))?.text.trim();
-        const called = name !== undefined && tools?.has(name) === true && (yield* jsonArguments(s, writer, name, [TO]));
+        const name = tools && (yield* recipient(s, tools));
+        const called = name !== undefined && (yield* jsonArguments(s, writer, name, [TO]));
         // Without a recipient it is an ordinary answer.
-        if (!called) sink.content(s.since(s.mark), name !== undefined && tools?.has(name) === true);
+        if (!called) sink.content(s.since(s.mark), name !== undefined);
         else yield* space(s);
       }
       if ((yield* until(s, [TO], (text) => sink.content(text), false)) === undefined) return;
@@ -34,3 +34,17 @@ export const functionary32: Family = {
   }),
   preserved: [],
 };
+
+/** Reads a tool's name and the newline behind it; undefined, and nothing read, once the text can be none. */
+function* recipient(s: Source, tools: ToolSet): Reading<string | undefined> {
+  while (true) {
+    const end = s.text.indexOf("\n", s.pos);
+    const name = s.text.slice(s.pos, end < 0 ? undefined : end).trim();
+    if (end >= 0 && tools.has(name)) {
+      s.pos = end + 1;
+      return name;
+    }
+    if (end >= 0 || s.ended || !tools.begins(name)) return undefined;
+    yield;
+  }
+}

@@ -34,7 +34,7 @@ export const glm: Family = {
       if (key === undefined || (yield* literal(s, [VALUE])) === undefined) break;
       if (!(yield* members.value(s, key, VALUE_END))) break;
     }
-    if (!(yield* w.broken([CALL_END]))) return false;
+    if (!(yield* w.broken([CALL_END], [KEY, CALL_END, VALUE]))) return false;
     if ((yield* literal(s, [CALL_END])) !== undefined) s.mark = s.pos;
     return true;
   },

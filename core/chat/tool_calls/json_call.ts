@@ -113,7 +113,11 @@ export function* keyedCall(s: Source, tools: ToolSet, w: CallWriter, ends: reado
   const name = yield* jsonString(s);
   yield* space(s);
   if (name === undefined || !tools.has(name) || (yield* literal(s, [":"])) === undefined) return false;
-  if (!(yield* jsonArguments(s, w, name, ["}", ...ends]))) return false;
+  yield* space(s);
+  if (s.text[s.pos] === "{") {
+    w.begin(name);
+    if (!(yield* objectArguments(s, w, ends))) return false;
+  } else if (!(yield* jsonArguments(s, w, name, ["}", ...ends]))) return false;
   yield* space(s);
   if ((yield* literal(s, ["}"])) !== undefined) s.mark = s.pos;
   return true;

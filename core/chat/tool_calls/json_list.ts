@@ -29,6 +29,8 @@ function listFamily(f: ListFormat): Family {
     ...(f.reasoning ? { reasoning: f.reasoning } : {}),
     ...(f.content ? { content: f.content } : {}),
     starts: [f.start],
+    // Before a fence the start is a word that answers may well have in them.
+    ...(f.fence ? { triggers: [`${f.start}\n${f.fence}`] } : {}),
     *calls(s, _marker, tools, w) {
       if (f.fence !== undefined) {
         yield* space(s);

@@ -28,7 +28,8 @@ export const kimiK3Form: CallForm = {
       elements(
         tool,
         // Another type than string says that the value is JSON; which one does not matter to a reader.
-        (m) => `${OPEN}argument key="${m.key}" type="${m.isString ? "string" : "object"}"${SEP}`,
+        (m) =>
+          `${OPEN}argument key="${m.key.replaceAll("&", "&amp;")}" type="${m.isString ? "string" : "object"}"${SEP}`,
         close("argument"),
         close("argument"),
       ),
@@ -69,7 +70,7 @@ function* toolCalls(s: Source, tools: ToolSet, w: CallWriter): Reading<boolean> 
     const name = next === undefined ? undefined : attribute((yield* before(s, [SEP]))?.text, "tool");
     if (name === undefined || !tools.has(name)) return false;
     if (!(yield* members(s, new Members(w, name, tools)))) {
-      if (!(yield* w.broken([close("call")]))) return false;
+      if (!(yield* w.broken([close("call")], [`${OPEN}argument `, close("call")]))) return false;
       if ((yield* literal(s, [close("call")])) !== undefined) s.mark = s.pos;
     }
   }

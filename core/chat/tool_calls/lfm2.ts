@@ -3,10 +3,13 @@
  * is complete.
  * @module
  */
-import { alt, optional, seq, text } from "../../sampling/grammar/expr.ts";
+import { alt, optional, repeat, seq, text } from "../../sampling/grammar/expr.ts";
 import { type Call, type Family, fromPython, type ToolSet, tryJson } from "./call.ts";
-import type { FormMember } from "./form.ts";
+import { checkKey, type FormMember } from "./form.ts";
 import { before } from "./stream.ts";
+
+/** A name of an argument that is told apart from what stands around it. */
+const KEY = /^[^\s=,()[\]{}'"]+$/;
 
 export const lfm2: Family = {
   name: "lfm2",
@@ -29,12 +32,19 @@ export const lfm2: Family = {
       // Values are JSON: what Python writes otherwise is read as well, but a schema says it in JSON. Required arguments
       // come first, so that the commas are known.
       const of = (required: boolean) => tool.members.filter((m) => m.required === required);
-      const one = (m: FormMember) => seq(text(`${m.key}=`), m.json());
+      const one = (m: FormMember) => {
+        checkKey(tool, m.key, KEY);
+        return seq(text(`${m.key}=`), m.json());
+      };
+      const extra = tool.extra && seq(tool.extra.key, text("="), tool.extra.json());
+      const more = extra === undefined ? [] : [repeat(seq(text(", "), extra), 0, Infinity)];
       const first = of(true).flatMap((m, i) => [text(i === 0 ? "" : ", "), one(m)]);
       const rest = of(false);
-      const tail = first.length > 0 ? seq(...rest.map((m) => optional(seq(text(", "), one(m))))) : optional(alt([
+      const behind = (from: number) => [...rest.slice(from).map((m) => optional(seq(text(", "), one(m)))), ...more];
+      const tail = first.length > 0 ? seq(...behind(0)) : optional(alt([
         text(""),
-        ...rest.map((m, i) => seq(one(m), ...rest.slice(i + 1).map((x) => optional(seq(text(", "), one(x)))))),
+        ...rest.map((m, i) => seq(one(m), ...behind(i + 1))),
+        ...(extra === undefined ? [] : [seq(extra, ...more)]),
       ]));
       return seq(text(`${tool.name}(`), ...first, tail, text(")"));
     },
@@ -50,7 +60,7 @@ function callOf(text: string, tools: ToolSet): Call | undefined {
     if (part.trim() === "") continue;
     const [key, ...rest] = splitOutside(part, "=");
     const value = fromPython(rest.join("=").trim());
-    if (rest.length === 0 || !/^\w+$/.test(key.trim()) || tryJson(value) === undefined) return undefined;
+    if (rest.length === 0 || !KEY.test(key.trim()) || tryJson(value) === undefined) return undefined;
     members.push(`${JSON.stringify(key.trim())}: ${value}`);
   }
   return { name: m[1], arguments: `{${members.join(", ")}}` };

@@ -5,10 +5,11 @@
 import { seq, text } from "../../sampling/grammar/expr.ts";
 import { Members } from "./arguments.ts";
 import { type Family, looseJson } from "./call.ts";
-import { memberList } from "./form.ts";
+import { cannotWrite, checkKey, type FormMember, memberList } from "./form.ts";
 import { before, literal, type Reading, type Source, space } from "./stream.ts";
 
 const N = "]<]minimax[>[";
+const KEY = /^[^<>/]+$/;
 const SECTION_END = `${N}</tool_call>`, INVOKE = `${N}<invoke name="`, INVOKE_END = `${N}</invoke>`;
 
 export const minimaxM3: Family = {
@@ -23,7 +24,7 @@ export const minimaxM3: Family = {
       const name = next === undefined ? undefined : (yield* before(s, ['">']))?.text.trim();
       if (name === undefined || !tools.has(name)) return false;
       if (!(yield* members(s, new Members(w, name, tools)))) {
-        if (!(yield* w.broken([INVOKE_END]))) return false;
+        if (!(yield* w.broken([INVOKE_END], [INVOKE_END, `${N}<`]))) return false;
         if ((yield* literal(s, [INVOKE_END])) !== undefined) s.mark = s.pos;
       }
     }
@@ -33,15 +34,16 @@ export const minimaxM3: Family = {
     begin: text(`${N}<tool_call>\n`),
     end: text(`\n${SECTION_END}`),
     between: text("\n"),
-    call: (tool) =>
-      seq(
-        text(`${INVOKE}${tool.name}">\n`),
-        memberList(tool, ({ key, value }) => {
-          const close = `${N}</${key}>`;
-          return seq(text(`${N}<${key}>`), value(close), text(`${close}\n`));
-        }),
-        text(INVOKE_END),
-      ),
+    call(tool) {
+      // An element's end names the argument again, which a grammar cannot say of a name that it does not know.
+      if (tool.extra) cannotWrite(tool, "it may take arguments that its schema does not name: list them in properties");
+      const one = ({ key, value }: FormMember) => {
+        checkKey(tool, key, KEY);
+        const close = `${N}</${key}>`;
+        return seq(text(`${N}<${key}>`), value(close), text(`${close}\n`));
+      };
+      return seq(text(`${INVOKE}${tool.name}">\n`), memberList(tool, one), text(INVOKE_END));
+    },
   }),
   preserved: [N, "<mm:think>", "</mm:think>"],
 };
@@ -56,7 +58,7 @@ function* members(s: Source, list: Members): Reading<boolean> {
       return true;
     }
     const key = next === undefined ? undefined : (yield* before(s, [">"]))?.text;
-    if (key === undefined || !/^[^<>/]+$/.test(key)) return false;
+    if (key === undefined || !KEY.test(key)) return false;
     const open = `${N}<${key}>`, close = `${N}</${key}>`;
     if (list.tools.isString(list.name, key)) {
       if (!(yield* list.value(s, key, close))) return false;

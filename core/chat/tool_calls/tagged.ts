@@ -23,7 +23,11 @@ export interface TaggedFormat {
 }
 
 /** One call as these formats write it. */
-export function taggedForm(tool: FormTool, f: TaggedFormat, attribute: (m: FormMember) => string = () => ""): Expr {
+export function taggedForm(
+  tool: FormTool,
+  f: TaggedFormat,
+  attribute: (m: Pick<FormMember, "isString">) => string = () => "",
+): Expr {
   const [open, nameEnd, close] = f.call, [argument, keyEnd, valueEnd] = f.argument, n = f.padded ? "\n" : "";
   return seq(
     text(`${open}${tool.name}${nameEnd}\n`),
@@ -66,7 +70,7 @@ export function* taggedCall(s: Source, f: TaggedFormat, tools: ToolSet, w: CallW
     const literally = f.literal?.(tag.slice(quote + 1)) ?? tools.isString(name, key);
     if (!(yield* members.value(s, key, f.argument[2], { literally, padded: f.padded ?? false }))) break;
   }
-  if (!(yield* w.broken([f.call[2]]))) return false;
+  if (!(yield* w.broken([f.call[2]], [f.argument[0], f.call[2]]))) return false;
   if ((yield* literal(s, [f.call[2]])) !== undefined) s.mark = s.pos;
   return true;
 }

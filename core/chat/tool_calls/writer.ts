@@ -2,9 +2,10 @@
  * Calls on their way to the client, piece by piece.
  *
  * A call is opened once its head is certain: its name is a tool's and its arguments begin. What is sent cannot be taken
- * back, so when a call then turns out malformed, or the answer ends within it, all that belongs to it still goes out as
- * text of its arguments, with the flag `malformed`, and is no complete JSON. Where the answer is not streamed the call
- * is held until it is complete, and one that never is becomes content, with the flag.
+ * back, so when a call then turns out malformed, all that belongs to it still goes out as text of its arguments, with the
+ * flag `malformed`, and is no complete JSON. Where the answer merely ends within a call, the flag says so, and markup that
+ * came last is left out: the arguments are the beginning of JSON. Where the answer is not streamed the call is held until
+ * it is complete, and one that never is becomes content, with the flag.
  * @module
  */
 import type { Call } from "./call.ts";
@@ -73,16 +74,21 @@ export class CallWriter {
 
   /**
    * The open call is malformed from the last explained character on: the rest, up to the next of the markers, is text
-   * of its arguments. The position is before the marker then.
+   * of its arguments. The position is before the marker then. Where the text ended before the reader, at its position,
+   * could tell, the rest is dropped.
+   * @param awaited What the reader would have gone on with at the position.
    * @returns false where the call was held, and is content instead.
    */
-  *broken(markers: readonly string[]): Reading<boolean> {
+  *broken(markers: readonly string[], awaited: readonly string[] = []): Reading<boolean> {
     const { s } = this;
+    const rest = s.text.slice(s.pos);
+    const cut = s.ended && (rest === "" || awaited.some((m) => m.startsWith(rest)));
     if (this.#held !== undefined) {
       this.#held = undefined;
       s.held = false;
       return false;
     }
+    if (cut) s.mark = s.text.length;
     s.pos = s.mark;
     this.#flag("");
     const marker = yield* until(s, markers, (text) => this.#flag(text), false);
