@@ -36,6 +36,32 @@ export function parseJson(text: string): unknown {
   return value;
 }
 
+/** The text of a parsed value, without white space: the inverse of {@link parseJson} but for that. */
+export function writeJson(value: unknown): string {
+  if (typeof value !== "object" || value === null) return JSON.stringify(value) ?? "null";
+  const { keys, literals } = sourceOf(value) ?? {};
+  const member = (key: string | number, v: unknown) => literals?.get(key) ?? writeJson(v);
+  if (Array.isArray(value)) return `[${value.map((v, i) => member(i, v)).join(",")}]`;
+  const members = value as Record<string, unknown>;
+  const given = (keys ?? Object.keys(members)).filter((key) => members[key] !== undefined);
+  return `{${given.map((key) => `${JSON.stringify(key)}:${member(key, members[key])}`).join(",")}}`;
+}
+
+/** The members of several objects in one, the last of equal keys; the literals of numbers go with them. */
+export function mergeJson(...objects: readonly Readonly<Record<string, unknown>>[]): Record<string, unknown> {
+  const merged: Record<string, unknown> = Object.assign({}, ...objects);
+  const literals = new Map<string | number, string>();
+  for (const object of objects) {
+    for (const key of Object.keys(object)) {
+      const literal = sourceOf(object)?.literals?.get(key);
+      if (literal === undefined) literals.delete(key);
+      else literals.set(key, literal);
+    }
+  }
+  if (literals.size > 0) sources.set(merged, { literals });
+  return merged;
+}
+
 /** An object or array of the text that is being walked through. */
 interface Open {
   /** The parsed object; undefined for one that a later equal key replaced. */

@@ -1,17 +1,6 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
-import { parseJson, sourceOf } from "./json.ts";
-
-/** The text again, from a value and what is known of its source. */
-function write(v: unknown, literal?: string): string {
-  if (literal !== undefined) return literal;
-  if (typeof v !== "object" || v === null) return JSON.stringify(v);
-  const { keys, literals } = sourceOf(v) ?? {};
-  if (Array.isArray(v)) return `[${v.map((x, i) => write(x, literals?.get(i))).join(",")}]`;
-  const members = v as Record<string, unknown>;
-  const member = (key: string) => `${JSON.stringify(key)}:${write(members[key], literals?.get(key))}`;
-  return `{${(keys ?? Object.keys(members)).map(member).join(",")}}`;
-}
+import { mergeJson, parseJson, sourceOf, writeJson } from "./json.ts";
 
 Deno.test("parseJson() keeps key order, floats and long integers", () => {
   for (
@@ -23,14 +12,14 @@ Deno.test("parseJson() keeps key order, floats and long integers", () => {
     ]
   ) {
     assert.deepEqual(parseJson(text), JSON.parse(text));
-    assert.equal(write(parseJson(text)), text);
+    assert.equal(writeJson(parseJson(text)), text);
   }
 });
 
 Deno.test("parseJson(): of equal keys the last counts, with its own source", () => {
-  assert.equal(write(parseJson('{"a":1.0,"a":2,"1":0}')), '{"a":2,"1":0}');
-  assert.equal(write(parseJson('{"a":{"1":1.0},"a":[2.0]}')), '{"a":[2.0]}');
-  assert.equal(write(parseJson('{"a":[3.0],"a":{"b":0,"1":1.0}}')), '{"a":{"b":0,"1":1.0}}');
+  assert.equal(writeJson(parseJson('{"a":1.0,"a":2,"1":0}')), '{"a":2,"1":0}');
+  assert.equal(writeJson(parseJson('{"a":{"1":1.0},"a":[2.0]}')), '{"a":[2.0]}');
+  assert.equal(writeJson(parseJson('{"a":[3.0],"a":{"b":0,"1":1.0}}')), '{"a":{"b":0,"1":1.0}}');
 });
 
 Deno.test("parseJson() takes and refuses what JSON.parse does, nested deeply too", () => {
@@ -40,6 +29,12 @@ Deno.test("parseJson() takes and refuses what JSON.parse does, nested deeply too
   let v = parseJson(deep);
   while (Array.isArray(v) && Array.isArray(v[0])) v = v[0];
   assert.equal(sourceOf(v as object)?.literals?.get(0), "1.0");
+});
+
+Deno.test("mergeJson() keeps the literals of the members that count", () => {
+  const [a, b] = ['{"x":1.0,"y":2.0}', '{"y":3,"z":4.0}'].map((t) => parseJson(t) as Record<string, unknown>);
+  assert.equal(writeJson(mergeJson(a, b)), '{"x":1.0,"y":3,"z":4.0}');
+  assert.equal(writeJson(mergeJson(a, { x: undefined })), '{"y":2.0}');
 });
 
 Deno.test("parseJson(): any JSON text comes back as it was", () => {
@@ -61,6 +56,6 @@ Deno.test("parseJson(): any JSON text comes back as it was", () => {
   fc.assert(fc.property(text, (t) => {
     const value = parseJson(t);
     assert.deepEqual(value, JSON.parse(t));
-    if (typeof value === "object" && value !== null && !t.includes('"__proto__"')) assert.equal(write(value), t);
+    if (typeof value === "object" && value !== null && !t.includes('"__proto__"')) assert.equal(writeJson(value), t);
   }));
 });

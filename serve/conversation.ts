@@ -2,7 +2,7 @@
  * A chat request's conversation, checked and rendered to a prompt.
  * @module
  */
-import { parseJson } from "../core/json.ts";
+import { mergeJson, parseJson } from "../core/json.ts";
 import type { App } from "./app.ts";
 import { badRequest, unsupported } from "./errors.ts";
 import type { Tokenizer } from "./model.ts";
@@ -36,10 +36,13 @@ export function renderChat(app: App, request: Conversation): { prompt: string; i
 
 /** Template variables: the server's, then the request's. */
 function kwargsOf(app: App, request: Conversation): Record<string, unknown> {
-  const kwargs: Record<string, unknown> = { ...app.settings.templateKwargs };
-  if (request.reasoning_effort === "none") kwargs.enable_thinking = false;
-  else if (request.reasoning_effort !== undefined) kwargs.reasoning_effort = request.reasoning_effort;
-  Object.assign(kwargs, request.chat_template_kwargs);
+  const { reasoning_effort } = request;
+  const effort = reasoning_effort === undefined
+    ? {}
+    : reasoning_effort === "none"
+    ? { enable_thinking: false }
+    : { reasoning_effort };
+  const kwargs = mergeJson(app.settings.templateKwargs, effort, request.chat_template_kwargs ?? {});
   const thinking = kwargs.enable_thinking;
   if (thinking !== undefined && typeof thinking !== "boolean") {
     const param = "chat_template_kwargs.enable_thinking";

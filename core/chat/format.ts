@@ -5,6 +5,7 @@
  * template refuses is an answer, not a failure.
  * @module
  */
+import { mergeJson, writeJson } from "../json.ts";
 import { createOutputParser, type OutputParser, type ReasoningFormat } from "./reasoning.ts";
 import { strftime } from "./jinja/methods.ts";
 import { ChatTemplate, type ChatTemplateOptions } from "./template.ts";
@@ -143,7 +144,7 @@ export class ChatFormat {
       drop_thinking: !keep,
     });
     if (typeof given.reasoning_effort === "string") kwargs.reasoning_strength = given.reasoning_effort;
-    return { ...kwargs, ...given };
+    return mergeJson(kwargs, given);
   }
 
   #can(): Capabilities {
@@ -212,7 +213,7 @@ export class ChatFormat {
           function: {
             ...c.function,
             arguments: asText && typeof c.function.arguments !== "string"
-              ? JSON.stringify(c.function.arguments)
+              ? writeJson(c.function.arguments)
               : c.function.arguments,
           },
         }));

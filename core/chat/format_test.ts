@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { repoDir } from "../../tests/shared.ts";
 import { TextError } from "../errors.ts";
+import { parseJson } from "../json.ts";
 import { ChatFormat, opensReasoning } from "./format.ts";
 import type { ChatMessage } from "./messages.ts";
 
@@ -62,6 +63,10 @@ Deno.test("ChatFormat gives arguments as object or text, as the template prints 
   assert.equal(one("{{ c.function.arguments | tojson }}"), '{"a": 1}');
   assert.equal(one("{{ c.function.name + c.function.arguments }}"), 'f{"a":1}');
   assert.equal(one("{{ c.function.arguments }}"), '{"a":1}');
+  call.tool_calls![0].function.arguments = parseJson('{"b": 1.0, "7": 12345678901234567890}');
+  assert.equal(one("{{ c.function.name + c.function.arguments }}"), 'f{"b":1.0,"7":12345678901234567890}');
+  const kwargs = parseJson('{"k": 2.0}') as Record<string, unknown>;
+  assert.equal(of("{{ k }}").renderText({ messages, addGenerationPrompt: false, kwargs }), "2.0");
 });
 
 Deno.test("ChatFormat fits reasoning to gpt-oss and lifts its guard", () => {
