@@ -167,6 +167,9 @@ Deno.test("ChatTemplate refuses unknown filters, tests and bad syntax at constru
   assert.equal(line("a\n\n{% if %}")[0], 3);
   assert.equal(line("a\n{# c\n #}\n{{ 'abc }}")[0], 4);
   assert.equal(line("{% for %}")[0], 1);
+  const why = "expected ',', found 'for': Jinja has no comprehensions";
+  assert.deepEqual(line("{% for x in (y) %}[for]{% endfor %}\n{{ [x.for, x for x in y] }}"), [2, why]);
+  assert.deepEqual(line("{{ f(x for x in y) }}"), [1, why]);
 });
 
 Deno.test("ChatTemplate carries the template's own words when it refuses", () => {

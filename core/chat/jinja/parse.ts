@@ -2,9 +2,10 @@
  * Template source to a syntax tree, with `@huggingface/jinja`: the only module that imports it.
  *
  * The library's lexer and parser are used, its evaluator is not: JavaScript shows through it (`1 == "1"`, JSON where
- * Python prints a repr, ignored arguments of lstrip, one scope for all rounds of a loop), see evaluate.ts. Three
+ * Python prints a repr, ignored arguments of lstrip, one scope for all rounds of a loop), see evaluate.ts. Some
  * things are added here: tests with arguments (`x is divisibleby(3)`, `x is in [1]`), which the parser does not know,
- * line numbers, and the check that every filter and test exists.
+ * line numbers, and the checks that every filter and test exists and that there are no comprehensions, which the parser
+ * takes for lists without commas.
  * @module
  */
 import { parse as libraryParse, tokenize as libraryTokenize } from "@huggingface/jinja";
@@ -39,23 +40,44 @@ export function parse(
   known: { filter(name: string): boolean; test(name: string): boolean },
 ): Node {
   const text = source.replace(/\r\n?/g, "\n");
+  /** The line of the tag that a token stands in. */
+  const tagLine = (list: readonly Token[], at: number) => {
+    const tags = list.slice(0, at + 1).filter((t) => t.type === "OpenStatement" || t.type === "OpenExpression");
+    return lineOf(text, tagStarts(text)[tags.length - 1] ?? 0);
+  };
   let tokens: Token[];
   try {
     tokens = libraryTokenize(text, OPTIONS);
   } catch (e) {
     throw new TemplateSyntaxError((e as Error).message, lexerErrorLine(text));
   }
+  const comprehension = comprehensionAt(tokens);
+  if (comprehension >= 0) {
+    throw new TemplateSyntaxError(
+      "expected ',', found 'for': Jinja has no comprehensions",
+      tagLine(tokens, comprehension),
+    );
+  }
   const list = withTestArguments(tokens);
   let tree: Node;
   try {
     tree = libraryParse(list) as unknown as Node;
   } catch (e) {
-    const tags = list.slice(0, furthestToken(list) + 1)
-      .filter((t) => t.type === "OpenStatement" || t.type === "OpenExpression");
-    throw new TemplateSyntaxError((e as Error).message, lineOf(text, tagStarts(text)[tags.length - 1] ?? 0));
+    throw new TemplateSyntaxError((e as Error).message, tagLine(list, furthestToken(list)));
   }
   checkNames(tree, text, known);
   return tree;
+}
+
+/** The first token that is a `for` within brackets; -1 where there is none. */
+function comprehensionAt(tokens: readonly Token[]): number {
+  let depth = 0;
+  return tokens.findIndex(({ type, value }, i) => {
+    if (type === "OpenStatement" || type === "OpenExpression") depth = 0;
+    else if (/^Open(SquareBracket|Paren|CurlyBracket)$/.test(type)) depth++;
+    else if (/^Close(SquareBracket|Paren|CurlyBracket)$/.test(type)) depth--;
+    return depth > 0 && type === "Identifier" && value === "for" && tokens[i - 1].type !== "Dot";
+  });
 }
 
 /** The parser names no place of an error, so it is run once more: the furthest token it looks at is the place. */
