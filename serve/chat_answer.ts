@@ -42,9 +42,10 @@ export function startChat(
   const call = forcedCall(request, chat);
   const reasoning = tags && { ...tags, open: inReasoning };
   const plan = app.plan({ ...request, call }, chatTokens(tokenizer, prompt), 0, reasoning);
-  const budget = budgetOf(request, reasoning, tokenizer);
   const maybe = possibleCall(request, chat);
   const withTools = request.tools?.length && request.tool_choice !== "none";
+  const endingCalls = withTools && chat.callEndsReasoning ? chat.callTriggers : [];
+  const budget = budgetOf(request, reasoning, tokenizer, endingCalls);
   if (withTools && plan.constraint !== undefined && call === undefined) {
     throw unsupported("tools", "cannot be combined with a form for the answer");
   }
@@ -71,12 +72,13 @@ function budgetOf(
   request: ChatAnswerRequest,
   reasoning: ReasoningBlock | undefined,
   tokenizer: Tokenizer,
+  endingCalls: readonly string[],
 ): ReasoningBudget | undefined {
   for (const name of ["reasoning_budget_tokens", "thinking_budget_tokens"] as const) {
     const budget = request[name];
     if (budget === undefined || budget === -1) continue;
     if (reasoning === undefined) throw unsupported(name, "this model's reasoning has no tag that could end it");
-    return new ReasoningBudget(reasoning, budget, tokenizer);
+    return new ReasoningBudget(reasoning, budget, tokenizer, endingCalls);
   }
   return undefined;
 }

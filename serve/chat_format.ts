@@ -31,7 +31,7 @@ export function chatFormat(source: string, options: ChatTemplateOptions, tokeniz
         startsInReasoning: inReasoning,
         streaming: stream,
       }),
-    callTriggers: typeof family === "string" || form === undefined ? [] : family.starts,
+    callTriggers: typeof family === "string" || form === undefined ? [] : family.triggers ?? family.starts,
     callEndsReasoning: typeof family !== "string" && (family.callEndsReasoning ?? false),
     callRules: (tools, many) => form && callRules(form, tools, many),
     reasoningTags: tags,

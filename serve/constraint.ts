@@ -134,6 +134,9 @@ function compiled(key: string, compile: () => Grammar): Grammar {
   return grammar;
 }
 
+/** Forms of tools that could not be compiled, which is told once. */
+const failed = new Set<string>();
+
 const vocabs = new WeakMap<Tokenizer, VocabTrie>();
 
 /** Arranges a vocabulary for grammars, which takes some tenths of a second: when a server starts, not when it answers. */
@@ -157,7 +160,7 @@ function shownBytes({ tokenizer, chat }: ServedModel, id: number): Uint8Array {
 
 /** What may come next in an answer, as a generation asks. */
 export interface AnswerConstraint {
-  /** A form is in force, or was chosen against: logits are to be masked. */
+  /** Whole rows of logits are wanted, for `apply` to mask: it leaves them as they are where no form is in force yet. */
   readonly active: boolean;
   /** The form is complete and nothing can follow. */
   readonly finished: boolean;
@@ -181,17 +184,19 @@ export function lazyConstraint(
   warn: (text: string) => void,
 ): AnswerConstraint | undefined {
   const { chat, tokenizer } = model;
-  if (chat.callTriggers.length === 0) return undefined;
+  if (chat.callTriggers.length === 0 || failed.has(call.key)) return undefined;
   const known = recent.has(call.key);
   let grammar: Grammar;
   try {
     grammar = compiled(call.key, call.compile);
   } catch (error) {
     if (!(error instanceof BloomeryError)) throw error;
-    warn(`${call.param}: calls are not held to the tools' parameters: ${error.message}`);
+    failed.add(call.key);
+    if (failed.size > MAX_RECENT) failed.delete(failed.keys().next().value!);
+    warn(`tools: calls are not held to the tools' parameters: ${error.message}`);
     return undefined;
   }
-  if (!known && grammar.ignored.length > 0) warn(`${call.param}: ${notKept(grammar)}`);
+  if (!known && grammar.ignored.length > 0) warn(`tools: ${notKept(grammar)}`);
   return new LazyConstraint({
     matcher: new GrammarMatcher(grammar, vocabOf(model)),
     triggers: chat.callTriggers,

@@ -97,7 +97,9 @@ export class Generation implements Job {
     if (options.slotId !== undefined) this.slotId = options.slotId;
     const { topK } = model.engine;
     const enough = options.sampler.candidatesEnough; // 0: nothing less than the whole row
-    this.#wholeRow = enough === 0 || enough > topK || (options.n_probs ?? 0) > topK;
+    // A token that a budget says for the model may be none of the candidates, and its log-probability is wanted too.
+    const said = options.n_probs !== undefined && options.budget !== undefined;
+    this.#wholeRow = enough === 0 || enough > topK || (options.n_probs ?? 0) > topK || said;
     this.#stop = new StopMatcher(options.stops);
   }
 

@@ -1,5 +1,6 @@
 /**
- * An end to reasoning: after so many tokens within the block, its closing tag is said for the model.
+ * An end to reasoning: after so many tokens within the block, its closing tag is said for the model. Where a call may end
+ * the block too, its beginning ends it.
  * @module
  */
 import type { ReasoningBlock } from "./constraint.ts";
@@ -7,6 +8,8 @@ import type { Tokenizer } from "./model.ts";
 
 export class ReasoningBudget {
   readonly #block: ReasoningBlock;
+  /** Texts that end the block. */
+  readonly #ends: readonly string[];
   readonly #tokenizer: Tokenizer;
   readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   #phase: "before" | "reasoning" | "ending" | "after";
@@ -16,9 +19,13 @@ export class ReasoningBudget {
   #text = "";
   #ending: number[] = [];
 
-  /** @param budget Most tokens within the block. */
-  constructor(block: ReasoningBlock, budget: number, tokenizer: Tokenizer) {
+  /**
+   * @param budget Most tokens within the block.
+   * @param calls Texts that begin a call and so end the block.
+   */
+  constructor(block: ReasoningBlock, budget: number, tokenizer: Tokenizer, calls: readonly string[] = []) {
     this.#block = block;
+    this.#ends = [block.end, ...calls];
     this.#tokenizer = tokenizer;
     this.#left = budget;
     this.#phase = block.open ? "reasoning" : "before";
@@ -46,7 +53,7 @@ export class ReasoningBudget {
       this.#open = b >= 0xf0 ? 3 : b >= 0xe0 ? 2 : b >= 0xc0 ? 1 : b >= 0x80 ? Math.max(0, this.#open - 1) : 0;
     }
     this.#text += this.#decoder.decode(bytes, { stream: true });
-    const { start, end } = this.#block;
+    const { start } = this.#block;
     if (this.#phase === "before") {
       const begun = this.#text.trimStart();
       if (begun.startsWith(start)) {
@@ -56,7 +63,7 @@ export class ReasoningBudget {
       return;
     }
     this.#left--;
-    if (this.#text.includes(end)) this.#phase = "after";
-    this.#text = this.#text.slice(-end.length);
+    if (this.#ends.some((end) => this.#text.includes(end))) this.#phase = "after";
+    this.#text = this.#text.slice(-Math.max(...this.#ends.map((end) => end.length)));
   }
 }

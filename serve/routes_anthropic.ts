@@ -148,7 +148,7 @@ function assistantMessage(content: Block[], param: string): unknown {
   };
 }
 
-/** @param cut The answer's last piece is a call that is not complete. */
+/** @param cut The answer's last call is not complete. */
 function stopReason(end: GenerationEnd, called: boolean, cut = false): string {
   if (called && !(cut && end.stopType === "limit")) return "tool_use";
   return { eos: "end_turn", word: "stop_sequence", limit: "max_tokens" }[end.stopType];
@@ -197,6 +197,7 @@ async function* events(app: App, { generation, parser }: ChatAnswer): AsyncGener
   let index = -1;
   let open: { type: string; call: number | undefined } | undefined;
   let called = false;
+  let cut = false;
   const begin = () => {
     started = true;
     return event("message_start", {
@@ -213,6 +214,7 @@ async function* events(app: App, { generation, parser }: ChatAnswer): AsyncGener
     });
   };
   function* show(deltas: ChatDelta[]): Generator<SseItem> {
+    for (const { tool_call, malformed } of deltas) if (tool_call !== undefined) cut = malformed === true;
     for (const { start, call, part } of deltas.flatMap(piecesOf)) {
       if (open?.type !== start.type || open.call !== call) {
         if (open !== undefined) yield event("content_block_stop", { index });
@@ -229,9 +231,7 @@ async function* events(app: App, { generation, parser }: ChatAnswer): AsyncGener
       yield* show(parser.push(item.text));
       continue;
     }
-    const last = parser.finish();
-    const cut = last.some((d) => d.tool_call !== undefined && d.malformed === true);
-    yield* show(last);
+    yield* show(parser.finish());
     if (open !== undefined) yield event("content_block_stop", { index });
     yield event("message_delta", {
       delta: { stop_reason: stopReason(item, called, cut), stop_sequence: item.stoppingWord || null },

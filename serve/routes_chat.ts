@@ -73,7 +73,7 @@ class Calls {
   }
 }
 
-/** @param cut The answer's last piece is a call that is not complete. */
+/** @param cut The answer's last call is not complete. */
 function finishReason(end: GenerationEnd, calls: Calls, cut: boolean): string {
   if (calls.list.length > 0 && !(cut && end.stopType === "limit")) return "tool_calls";
   return end.stopType === "limit" ? "length" : "stop";
@@ -143,22 +143,22 @@ async function* chunks(app: App, request: ChatRequest, answer: Answer): AsyncGen
   // Records wait for the next delta: text of a tag or a call's beginning gives none of its own.
   let records: TokenRecord[] = [];
   let cut = false;
+  const chunksOf = function* (deltas: ChatDelta[]) {
+    for (const delta of deltas) {
+      if (delta.tool_call !== undefined) cut = delta.malformed === true;
+      yield chunk([choice(forClient(delta), records)]);
+      records = [];
+    }
+  };
   for await (const event of generation) {
     if (event.type === "end") {
       end = event;
       break;
     }
     if (answer.withLogprobs) records.push(...event.tokens);
-    for (const delta of parser.push(event.text)) {
-      yield chunk([choice(forClient(delta), records)]);
-      records = [];
-    }
+    yield* chunksOf(parser.push(event.text));
   }
-  for (const delta of parser.finish()) {
-    cut = delta.tool_call !== undefined && delta.malformed === true;
-    yield chunk([choice(forClient(delta), records)]);
-    records = [];
-  }
+  yield* chunksOf(parser.finish());
   yield chunk([choice({}, records, finishReason(end!, calls, cut))], { timings: timingsOf(generation) });
   if (include_usage) yield chunk([], { usage: usageOf([generation]) });
   yield "[DONE]";

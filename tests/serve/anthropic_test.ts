@@ -111,6 +111,19 @@ Deno.test("messages streams a call's input piece by piece", async () => {
   });
 });
 
+Deno.test("messages tells of a call that went bad before the limit came that it was cut off", async () => {
+  const template = "{# <|channel|> <|message|> #}{{ messages[0].content }}<|im_start|>assistant\n";
+  await withClient({ template, n_ctx: 1024 }, async (client) => {
+    const script = `<|channel|>commentary to=functions.get_weather<|message|>{"city": oops ${"x".repeat(99)}`;
+    let reason: unknown;
+    const body = { model: "fake", tools: TOOLS, messages: ask(`[[[${script}]]]`), ...{ temperature: 0 } };
+    for await (const event of await client.messages.create({ ...body, max_tokens: 120, stream: true })) {
+      if (event.type === "message_delta") reason = event.delta.stop_reason;
+    }
+    assert.equal(reason, "max_tokens");
+  });
+});
+
 Deno.test("messages calls the tool that it is told to", async () => {
   await withClient({}, async (client) => {
     for (const tool_choice of [{ type: "any" as const }, { type: "tool" as const, name: "get_weather" }]) {

@@ -174,6 +174,40 @@ Deno.test("calls stream piece by piece; one that is cut off is told by the finis
   });
 });
 
+Deno.test("a streamed call that went bad before the limit came is told as cut off", async () => {
+  const template = "{# <|channel|> <|message|> #}{{ messages[0].content }}<|im_start|>assistant\n";
+  await withServer({ template, n_ctx: 1024 }, async ({ client }) => {
+    const content = `[[[<|channel|>commentary to=functions.get_weather<|message|>{"city": oops ${"x".repeat(99)}]]]`;
+    const cut = await collect(
+      await client.chat.completions.create({
+        model: "fake",
+        messages: ask(content),
+        tools: TOOLS,
+        stream: true,
+        max_tokens: 120,
+        temperature: 0,
+      }),
+    );
+    assert.deepEqual([cut.reason, cut.calls.length], ["length", 1]);
+  });
+});
+
+Deno.test("a token that a budget says has its log-probability too", async () => {
+  await withServer({ topK: 4 }, async ({ client }) => {
+    const { choices: [{ logprobs }] } = await client.chat.completions.create({
+      model: "fake",
+      messages: ask(`[[[<think>${"x".repeat(20)}</think>Yes.]]]`),
+      temperature: 0,
+      logprobs: true,
+      max_tokens: 16,
+      ...{ reasoning_budget_tokens: 5 },
+    });
+    const tokens = logprobs!.content!.map((e) => e.token);
+    assert.ok(tokens.includes("</"), tokens.join(" "));
+    for (const e of logprobs!.content!) assert.ok(e.logprob > -100, `${e.token} ${e.logprob}`);
+  });
+});
+
 Deno.test("log-probabilities cover every token of a streamed chat once", async () => {
   await withServer({}, async ({ client }) => {
     const body = {

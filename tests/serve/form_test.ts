@@ -230,6 +230,7 @@ Deno.test("a call that the model begins by itself is held to its tool's paramete
     ["<think>I say <tool_call> soon.</think>Let me see.<tool_call>\\x0a{broken"],
     ["Let me see.<tool_call>\\x0a<function=get_rain>", templateOf("<tool_call> <function= <parameter=")],
     ["Let me see.[TOOL_CALLS]oops", templateOf("[TOOL_CALLS] [ARGS]")],
+    ["Let me see.\\x0aAction:\\x0a```json\\x0aoops", templateOf("Action: ```json")],
   ];
   for (const [script, template] of spoilt) {
     const message = await ask(script, template, { parallel_tool_calls: false });
@@ -239,6 +240,10 @@ Deno.test("a call that the model begins by itself is held to its tool's paramete
     assert.equal(message.reasoning_content, script.includes("think") ? "I say <tool_call> soon." : undefined);
   }
   assert.equal((await ask("No call at all, <tool_cal.", undefined)).content, "No call at all, <tool_cal.");
+  assert.equal(
+    (await ask("A Call to Action: vote.", templateOf("Action: ```json"))).content,
+    "A Call to Action: vote.",
+  );
   // Another way to begin than the form's is read all the same.
   const bare = "<function=get_wind>\\x0a<parameter=city>\\x0aOslo\\x0a</parameter>\\x0a</function>";
   const other = await ask(bare, templateOf("<tool_call> <function= <parameter="));
@@ -249,12 +254,69 @@ Deno.test("a call that the model begins by itself is held to its tool's paramete
     type: "function",
     function: { name: "f", parameters: { type: "object", properties: { a: { type: "date" } } } },
   };
-  const free = await ask('<tool_call>\\x0a{"name": "f", "arguments": {"a": 1}}\\x0a</tool_call>', undefined, {
-    tools: [odd],
-  });
-  assert.deepEqual(JSON.parse(free.tool_calls[0].function.arguments), { a: 1 });
+  // Nor is anybody told twice.
+  for (const _ of [1, 2]) {
+    const free = await ask('<tool_call>\\x0a{"name": "f", "arguments": {"a": 1}}\\x0a</tool_call>', undefined, {
+      tools: [odd],
+    });
+    assert.deepEqual(JSON.parse(free.tool_calls[0].function.arguments), { a: 1 });
+  }
   assert.equal(told.length, 1);
-  assert.match(told[0], /^tool_choice: calls are not held to the tools' parameters: .*"date"/);
+  assert.match(told[0], /^tools: calls are not held to the tools' parameters: .*"date"/);
+});
+
+Deno.test("a tool whose schema names no arguments is called with any, by itself and where it must be", async () => {
+  const parameters = { type: "object", additionalProperties: true };
+  const tools = [{ type: "function" as const, function: { name: "note", parameters } }];
+  const call =
+    "<tool_call>\\x0a<function=note>\\x0a<parameter=a>\\x0a1\\x0a</parameter>\\x0a</function>\\x0a</tool_call>\\x0a";
+  const told: string[] = [];
+  const template = templateOf("<tool_call> <function= <parameter=");
+  await withServer({ n_ctx: 2048, template, onWarning: (text) => told.push(text) }, async ({ client }) => {
+    for (const tool_choice of ["auto", "required"] as const) {
+      const { choices: [{ message }] } = await client.chat.completions.create({
+        model: "fake",
+        messages: [{ role: "user", content: `[[[${call}]]]` }],
+        tools,
+        tool_choice,
+        temperature: 0,
+      });
+      const [{ function: f }] = message.tool_calls as { function: { arguments: string } }[];
+      assert.deepEqual([JSON.parse(f.arguments), message.content], [{ a: 1 }, null], tool_choice);
+    }
+  });
+  assert.equal(told.length, 0);
+  // Where a family cannot say them, calls are free, and cannot be forced.
+  const m3 = templateOf("]<]minimax[>[ <tool_call> <invoke name=");
+  await withServer({ n_ctx: 2048, template: m3, onWarning: (text) => told.push(text) }, async ({ post }) => {
+    const body = { messages: [{ role: "user", content: "[[[Hi.]]]" }], tools, temperature: 0 };
+    assert.equal((await post("/v1/chat/completions", body)).body.choices[0].message.content, "Hi.");
+    const forced = await post("/v1/chat/completions", { ...body, tool_choice: "required" });
+    assert.deepEqual([forced.status, forced.body.error.param], [400, "tool_choice"]);
+    assert.match(forced.body.error.message, /"note".*list them in properties/);
+  });
+  assert.equal(told.length, 1);
+  assert.match(told[0], /^tools: calls are not held.*"note"/);
+});
+
+Deno.test("a budget of reasoning ends with a call that ends the reasoning", async () => {
+  const parameters = { type: "object", properties: { text: { type: "string" } }, required: ["text"] };
+  const tools = [{ type: "function" as const, function: { name: "note", parameters } }];
+  const text = "a".repeat(40);
+  const call =
+    `<tool_call>\\x0a<function=note>\\x0a<parameter=text>\\x0a${text}\\x0a</parameter>\\x0a</function>\\x0a</tool_call>`;
+  const template = templateOf("<tool_call> <function= <parameter=");
+  await withServer({ n_ctx: 2048, template }, async ({ post }) => {
+    const { body } = await post("/v1/chat/completions", {
+      messages: [{ role: "user", content: `[[[<think>x${call}]]]` }],
+      tools,
+      temperature: 0,
+      reasoning_budget_tokens: 20,
+    });
+    const { message } = body.choices[0];
+    assert.deepEqual(JSON.parse(message.tool_calls[0].function.arguments), { text });
+    assert.deepEqual([message.reasoning_content, message.malformed], ["x", undefined]);
+  });
 });
 
 Deno.test("constraints and budgets take any ids that come", () => {
