@@ -104,13 +104,7 @@ Deno.test("D7: a chat starts with exactly one bos, raw token arrays stay as they
   const bos = (ids: ArrayLike<number>) => Array.from(ids).filter((id) => id === BOS).length;
   const chat =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n";
-  for (
-    const template of [
-      `{{ bos_token }}${chat}`,
-      chat,
-      `{{ bos_token }}{{ bos_token }}${chat}`.replace("{{ bos_token }}", ""),
-    ]
-  ) {
+  for (const template of [`{{ bos_token }}${chat}`, chat, `<s>${chat}`]) {
     await withServer({ template, n_slots: 1 }, async ({ post, engine }) => {
       await post("/v1/chat/completions", { messages: [say("user")], max_tokens: 1 });
       const [{ tokens }] = engine.sequences;
