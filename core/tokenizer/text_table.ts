@@ -6,7 +6,7 @@
 
 import type { StringArray } from "../gguf/metadata.ts";
 
-/** Start of a hash; continue it with `hashStep` or `hashBytes`, finish it with `hashEnd`. */
+/** Start of a hash; continue it with `hashBytes`, finish it with `hashEnd`. */
 export const HASH_START = 0x811c9dc5 | 0;
 
 /** FNV-1a over `bytes[from..to)`, continuing `hash`. */
