@@ -248,6 +248,13 @@ Deno.test("content parts, the developer role and continued answers reach the tem
   });
 });
 
+Deno.test("template variables of a request keep their numbers as written", async () => {
+  await withServer({ template: "{{ k }} {{ n }}" }, async ({ post }) => {
+    const body = '{"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"k": 1.0, "n": 1}}';
+    assert.equal((await post("/apply-template", body)).body.prompt, "1.0 1");
+  });
+});
+
 Deno.test("a chat client that leaves frees its slot within a second", async () => {
   await withServer({ n_slots: 1, stepMs: 10 }, async ({ server, client }) => {
     const stream = await client.chat.completions.create({
