@@ -50,6 +50,12 @@ uint64_t count_bad(const void *data, uint64_t n_items, uint32_t block, uint64_t 
   return total;
 }
 
+// Single values, which may lie anywhere: a float of any format is infinite or NaN where all bits of its exponent are set.
+template <class T>
+uint64_t count_bad_bits(const void *data, uint64_t n, uint64_t *first, T exponent) {
+  return count_bad<Unaligned<T>>(data, n, 1, first, [exponent](const Unaligned<T> &b) { return (b.value & exponent) == exponent; });
+}
+
 template <class Block>
 uint64_t check_d(const void *data, uint64_t n, uint32_t block, uint64_t *first) {
   return count_bad<Block>(data, n / block, block, first, [](const Block &b) { return bad_half(b.d); });
@@ -82,11 +88,10 @@ uint64_t check_rows(uint32_t type, const void *data, uint64_t n, uint64_t *first
   const auto bad_m = [](const auto &b) { return bad_half(b.d) || bad_half(b.m); };
   const auto bad_dmin = [](const auto &b) { return bad_half(b.d) || bad_half(b.dmin); };
   switch (type) {
-    case TYPE_F32: return count_bad<uint32_t>(data, n, 1, first, [](uint32_t b) { return (b & 0x7F800000u) == 0x7F800000u; });
-    case TYPE_F16: return count_bad<uint16_t>(data, n, 1, first, bad_half);
-    case TYPE_BF16: return count_bad<uint16_t>(data, n, 1, first, [](uint16_t h) { return (h & 0x7F80) == 0x7F80; });
-    case TYPE_F64:
-      return count_bad<uint64_t>(data, n, 1, first, [](uint64_t b) { return ((b >> 52) & 0x7FF) == 0x7FF; });
+    case TYPE_F32: return count_bad_bits<uint32_t>(data, n, first, 0x7F800000u);
+    case TYPE_F16: return count_bad_bits<uint16_t>(data, n, first, 0x7C00);
+    case TYPE_BF16: return count_bad_bits<uint16_t>(data, n, first, 0x7F80);
+    case TYPE_F64: return count_bad_bits<uint64_t>(data, n, first, 0x7FF0000000000000u);
     case TYPE_Q1_0: return check_d<BlockQ1_0>(data, n, 128, first);
     case TYPE_Q2_0: return check_d<BlockQ2_0>(data, n, 64, first);
     case TYPE_Q4_0: return check_d<BlockQ4_0>(data, n, 32, first);
