@@ -195,7 +195,7 @@ BL_API void bl_program_free(bl_program *program);
 // of csrc/common/quantize*; rows that are of dst_type already are copied.  weights: importance [n_per_row] f32 or NULL. Results do not
 // depend on threads, device or CPU features.
 //   errors BL_ERR_ARGUMENT (type, block size, sizes), BL_ERR_UNSUPPORTED (type needs weights), BL_ERR_DATA (the source has a NaN, an
-//   infinity or an invalid scale, or the result has an invalid scale)
+//   infinity or an invalid scale, or the result has an invalid scale); on a card also BL_ERR_DEVICE, BL_ERR_MEMORY
 BL_API int32_t bl_quantize(bl_runtime *rt, uint32_t device, uint32_t src_type, const uint8_t *src, uint64_t n_src, uint32_t dst_type,
                            uint8_t *dst, uint64_t n_dst, uint64_t n_rows, uint64_t n_per_row, const float *weights, uint8_t *err,
                            uint64_t n_err);
@@ -206,7 +206,8 @@ BL_API int32_t bl_quantize_file(bl_runtime *rt, uint32_t device, uint32_t src_ty
                                 uint32_t dst_type, uint8_t *dst, uint64_t n_dst, uint64_t n_rows, uint64_t n_per_row,
                                 const float *weights, uint8_t *err, uint64_t n_err);
 
-// Decodes n elements of any type to f32, to the same bits on every device.   errors BL_ERR_ARGUMENT, BL_ERR_UNSUPPORTED
+// Decodes n elements of any type to f32, to the same bits on every device.
+//   errors BL_ERR_ARGUMENT, BL_ERR_UNSUPPORTED; on a card also BL_ERR_DEVICE, BL_ERR_MEMORY
 BL_API int32_t bl_dequantize(bl_runtime *rt, uint32_t device, uint32_t type, const uint8_t *src, uint64_t n_src, float *dst, uint64_t n,
                              uint8_t *err, uint64_t n_err);
 

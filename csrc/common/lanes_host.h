@@ -3,8 +3,6 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-#else
-#include <math.h>
 #endif
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -34,7 +32,6 @@ BL_INLINE F8 load8(const float *p) {
   return v;
 }
 BL_INLINE void store8(float *p, F8 v) { memcpy(p, &v, 32); }
-BL_INLINE void store8(int32_t *p, I8 v) { memcpy(p, &v, 32); }
 
 // N floats that the lanes share and that only store() writes. On a card those of equal AT are the same memory: a row's encoder has them
 // at different places, and one of each at a time.

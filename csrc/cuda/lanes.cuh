@@ -1,7 +1,8 @@
 // lanes.cuh: ../common/lanes.h for a card: the lanes of a vector are eight neighbouring threads, a vector is one register of each.
 //
 // The eight run the same code on the same scalars: what is no vector, and every array of the encoder's own, each of them computes and
-// holds whole. So vectors leave the registers only where lanes mix: by shuffles within the eight, and through Scratch. Four such groups share a warp and may take different branches; the threads of one group never do.
+// holds whole. So vectors leave the registers only where lanes mix: by shuffles within the eight, and through Scratch. Four such groups
+// share a warp and may take different branches; the threads of one group never do.
 // Compile with -fmad=false -prec-div=true -prec-sqrt=true -ftz=false: every operation is one rounding, as on the host.
 #pragma once
 

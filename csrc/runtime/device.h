@@ -93,13 +93,15 @@ class Device {
   // Every op and every weight of the program is on this device. `program`, weights and caches outlive the Exec.
   virtual std::unique_ptr<Exec> compile(const Program &program, const std::vector<DeviceTensor *> &weights,
                                         const std::vector<DeviceCache *> &caches) = 0;
-  // bl_quantize, bl_quantize_file and bl_dequantize with checked sizes and different types; false where this device has no way of its
-  // own: abi.cpp then does it as the host does on device 0, and refuses on a card.
+  // bl_quantize and bl_quantize_file on a card, with checked sizes and different types; false where it has no encoders, which abi.cpp
+  // then refuses. The host's are not a Device's: abi.cpp calls host_quantize for device 0.
   virtual bool quantize(uint32_t src_type, const RowSource &src, uint32_t dst_type, uint8_t *dst, uint64_t n_rows, uint64_t n_per_row,
                         const float *weights) {
     (void)src_type, (void)src, (void)dst_type, (void)dst, (void)n_rows, (void)n_per_row, (void)weights;
     return false;
   }
+  // bl_dequantize with checked sizes; false where this device has no way of its own: abi.cpp then does it as the host does on device 0,
+  // and refuses on a card.
   virtual bool dequantize(uint32_t type, const uint8_t *src, float *dst, uint64_t n) {
     (void)type, (void)src, (void)dst, (void)n;
     return false;

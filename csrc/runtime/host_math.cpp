@@ -9,17 +9,10 @@
 
 #include "../common/quantize.h"
 #include "failure.h"
+#include "pieces.h"
 
 namespace bl {
 namespace {
-
-constexpr uint64_t CHUNK = 1u << 16;  // elements a thread takes at a time
-
-void keep_min(std::atomic<uint64_t> &least, uint64_t value) {
-  uint64_t old = least.load();
-  while (value < old && !least.compare_exchange_weak(old, value)) {
-  }
-}
 
 // KL(softmax(p) || softmax(q)) in nats, and whether the largest entries are the same.
 double kl_row(const float *p, const float *q, uint64_t n, uint8_t *same_top) {
@@ -46,7 +39,7 @@ double kl_row(const float *p, const float *q, uint64_t n, uint8_t *same_top) {
 void host_dequantize(ThreadPool &pool, uint32_t type, const uint8_t *src, float *dst, uint64_t n) {
   const TypeInfo &t = *type_info(type);
   std::atomic<bool> ok{true};
-  const uint64_t grain = CHUNK / t.block;
+  const uint64_t grain = PIECE / t.block;
   pool.run(n / t.block, grain, [&](uint64_t begin, uint64_t end, uint32_t) {
     if (!dequantize_row(type, src + begin * t.bytes, dst + begin * t.block, (end - begin) * t.block)) ok.store(false);
   });
@@ -56,7 +49,7 @@ void host_dequantize(ThreadPool &pool, uint32_t type, const uint8_t *src, float 
 uint64_t host_check_data(ThreadPool &pool, uint32_t type, const uint8_t *src, uint64_t n, uint64_t *first) {
   const TypeInfo &t = *type_info(type);
   std::atomic<uint64_t> count{0}, least{UINT64_MAX};
-  pool.run(n / t.block, CHUNK / t.block, [&](uint64_t begin, uint64_t end, uint32_t) {
+  pool.run(n / t.block, PIECE / t.block, [&](uint64_t begin, uint64_t end, uint32_t) {
     uint64_t at = 0;
     const uint64_t bad = check_rows(type, src + begin * t.bytes, (end - begin) * t.block, &at);
     if (bad == 0) return;

@@ -8,19 +8,12 @@
 
 #include "../common/quantize.h"
 #include "failure.h"
+#include "pieces.h"
 
 namespace bl {
 namespace {
 
 using ull = unsigned long long;
-
-constexpr uint64_t PIECE = 1u << 16;  // elements a thread takes at a time
-
-void keep_min(std::atomic<uint64_t> &least, uint64_t value) {
-  uint64_t old = least.load();
-  while (value < old && !least.compare_exchange_weak(old, value)) {
-  }
-}
 
 uint64_t row_bytes(uint32_t type, uint64_t n_per_row) {
   const TypeInfo &t = *type_info(type);
