@@ -59,7 +59,7 @@ function least(rows: readonly (readonly number[])[]): number[] {
 function openMs(path: string): number[] {
   const args = ["run", "-A", "--no-check", import.meta.filename!, "--open", path];
   const { stdout, success } = new Deno.Command(Deno.execPath(), { args, stderr: "inherit" }).outputSync();
-  if (!success) Deno.exit(1);
+  if (!success) throw new Error(`the tokenizer of ${path} does not open`);
   return new TextDecoder().decode(stdout).trim().split(" ").map(Number);
 }
 
@@ -101,8 +101,7 @@ class Peer {
     const child = new TextDecoder().decode(stdout).trim().split("\n")[1] ?? "";
     const times = [...child.matchAll(/(\d+)m([\d.]+)s/g)].map(([, m, s]) => Number(m) * 60_000 + Number(s) * 1000);
     if (code !== 0 || times.length !== 2) {
-      console.error(`bench_tokenizer: ${this.command} failed: ${new TextDecoder().decode(stderr).slice(-500)}`);
-      Deno.exit(1);
+      throw new Error(`${this.command} failed: ${new TextDecoder().decode(stderr).slice(-500)}`);
     }
     return times[0] + times[1];
   }
@@ -164,11 +163,18 @@ function main(): void {
     .map((name) => `${vocabDir}/${name}`);
   const n_synthetic = Number(flags("synthetic")[0] ?? 0);
   const made = n_synthetic > 0 ? Deno.makeTempDirSync() : undefined;
-  if (made !== undefined) {
-    paths.push(`${made}/synthetic.gguf`);
-    writeSynthetic(paths[paths.length - 1], n_synthetic);
+  try {
+    if (made !== undefined) {
+      paths.push(`${made}/synthetic.gguf`);
+      writeSynthetic(paths[paths.length - 1], n_synthetic);
+    }
+    measure(paths, texts, rounds, peer);
+  } finally {
+    if (made !== undefined) Deno.removeSync(made, { recursive: true });
   }
+}
 
+function measure(paths: readonly string[], texts: readonly Text[], rounds: number, peer: Peer | undefined): void {
   const sizes = texts.map(({ name, megabytes }) => `${name} ${megabytes.toFixed(2)}`).join(", ");
   console.log(`# MB of text: ${sizes}; least processor time of ${rounds} rounds; deno ${Deno.version.deno}`);
   const head = [...(peer ? ["MB/s", "peer MB/s", "ratio"] : ["MB/s"]), ...texts.map(({ name }) => name)];
@@ -201,7 +207,6 @@ function main(): void {
       ),
     );
   }
-  if (made !== undefined) Deno.removeSync(made, { recursive: true });
 }
 
 const [toOpen] = flags("open");
