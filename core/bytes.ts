@@ -261,7 +261,7 @@ export class ByteCursor {
     const last = window.length - 8;
     const size = this.source.size - this.#start;
     let at = this.#pos - this.#start;
-    while (i < ends.length && at >= 0 && at <= last) {
+    while (i < ends.length && at <= last) {
       const length = window[at] | (window[at + 1] << 8);
       if ((window[at + 2] | window[at + 3] | window[at + 4] | window[at + 5] | window[at + 6] | window[at + 7]) !== 0) {
         break;
