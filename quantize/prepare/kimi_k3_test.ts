@@ -151,6 +151,17 @@ function checkpoint(packed: boolean): TestCheckpoint {
   return { config: { ...config, ...packed ? { quantization_config } : {} }, tensors };
 }
 
+Deno.test("prepare() refuses a Kimi K3 checkpoint whose residual scores are of two sizes", () =>
+  withFolder(async (dir) => {
+    const { config, tensors } = checkpoint(false);
+    const name = "model.layers.1.mlp_res_proj.weight";
+    writeCheckpoint(`${dir}model`, { config, tensors: { ...tensors, [name]: floats(name, [1, n_embd / 2]) } });
+    await assert.rejects(prepare(`${dir}model`, `${dir}o.gguf`), {
+      code: "model.tensor_shape",
+      message: /layers\.1\.mlp_res_norm\.weight" \[96\] and "model\.layers\.1\.mlp_res_proj\.weight" \[1, 48\]/,
+    });
+  }));
+
 for (const folder of ["k3", "k3-mxfp4"]) {
   Deno.test(`prepare() writes a Kimi K3 checkpoint (${folder}) as llama.cpp's converter does, to the byte`, () =>
     withFolder(async (dir) => {

@@ -3,6 +3,7 @@
  * (`kimi-k3`), which adds gates on attention, experts in a latent space and learned residuals.
  * @module
  */
+import { ModelError } from "../../../core/errors.ts";
 import type { Config } from "../config.ts";
 import type { Family } from "../family.ts";
 import type { Keys } from "../keys.ts";
@@ -84,8 +85,19 @@ export const KIMI_LINEAR: Family = {
   },
 };
 
-/** Element by element, in f32. */
+/**
+ * Element by element, in f32.
+ * @throws {ModelError} `model.tensor_shape`
+ */
 function product(a: View, b: View): View {
+  if (sizeOf(a.shape) !== sizeOf(b.shape)) {
+    throw new ModelError(
+      "model.tensor_shape",
+      `Cannot multiply tensors "${a.from}" [${a.shape.join(", ")}] and "${b.from}" [${b.shape.join(", ")}]: ` +
+        "they have different numbers of elements",
+      { at: { tensors: [a.from, b.from], got: [a.shape, b.shape] } },
+    );
+  }
   const [x, y] = [f32View(a), f32View(b)];
   return {
     dtype: "F32",
