@@ -233,6 +233,16 @@ class NativeProgram extends Handle implements ProgramHandle {
   }
 }
 
+/** What a path leads to now. A path that leads nowhere is opened all the same, for the library to tell of it. */
+function fileKey(path: string): string {
+  try {
+    const { dev, ino, size, mtime } = Deno.statSync(path);
+    return JSON.stringify([path, dev, ino, size, mtime?.getTime()]);
+  } catch {
+    return path;
+  }
+}
+
 class NativeBackend extends Handle implements Backend {
   readonly #library: Library;
   readonly #files = new Map<string, Handle>();
@@ -416,8 +426,10 @@ class NativeBackend extends Handle implements Backend {
     super[Symbol.dispose]();
   }
 
+  /** A file that was replaced or changed is opened anew; what others have of the old one stays valid. */
   #file(path: string): Handle {
-    const known = this.#files.get(path);
+    const key = fileKey(path);
+    const known = this.#files.get(key);
     if (known) return known;
     const err = new Uint8Array(N_ERR);
     const out = new BigUint64Array(1);
@@ -432,7 +444,7 @@ class NativeBackend extends Handle implements Backend {
       err,
     );
     const file = new Handle(pointerFrom(out), (p) => this.#library.symbols.bl_file_close(p));
-    this.#files.set(path, file);
+    this.#files.set(key, file);
     return file;
   }
 }
