@@ -37,6 +37,29 @@ export function partialPath(path: string): string {
   return path + ".partial";
 }
 
+/** The error for a file that cannot be written, whatever the system says of it. */
+export function unwritable(path: string, cause: unknown, hint?: string): FormatError {
+  return new FormatError("format.unwritable", `Cannot write ${path}: ${(cause as Error).message}`, {
+    at: { file: path },
+    ...hint === undefined ? {} : { hint },
+    cause,
+  });
+}
+
+/**
+ * Writes all of `bytes`; one call of the system may take fewer.
+ * @throws {FormatError} `format.unwritable` naming `path`.
+ */
+export function writeAll(file: Deno.FsFile, bytes: Uint8Array, path: string): void {
+  for (let done = 0; done < bytes.length;) {
+    try {
+      done += file.writeSync(bytes.subarray(done));
+    } catch (cause) {
+      throw unwritable(path, cause, "is the disk full?");
+    }
+  }
+}
+
 /**
  * A file written as `path.partial` and renamed to `path` when finished.
  *
@@ -49,10 +72,7 @@ export function fileTarget(path: string, keep: number = 0): WritableTarget {
   try {
     file = Deno.openSync(partial, keep > 0 ? { write: true } : { write: true, create: true, truncate: true });
   } catch (cause) {
-    throw new FormatError("format.unwritable", `Cannot write ${path}: ${(cause as Error).message}`, {
-      at: { file: path },
-      cause,
-    });
+    throw unwritable(path, cause);
   }
   if (keep > 0) {
     file.truncateSync(keep);
@@ -64,25 +84,24 @@ export function fileTarget(path: string, keep: number = 0): WritableTarget {
     if (open) file.close();
     open = false;
   };
+  const sync = () => {
+    try {
+      file.syncSync();
+    } catch (cause) {
+      throw unwritable(path, cause, "is the disk full?");
+    }
+  };
   return {
     name: path,
-    write(bytes) {
-      for (let done = 0; done < bytes.length;) {
-        try {
-          done += file.writeSync(bytes.subarray(done));
-        } catch (cause) {
-          throw new FormatError("format.unwritable", `Cannot write ${path}: ${(cause as Error).message}`, {
-            at: { file: path },
-            hint: "is the disk full?",
-            cause,
-          });
-        }
-      }
-    },
+    write: (bytes) => writeAll(file, bytes, path),
     finish() {
-      file.syncSync();
+      sync();
       close();
-      Deno.renameSync(partial, path);
+      try {
+        Deno.renameSync(partial, path);
+      } catch (cause) {
+        throw unwritable(path, cause);
+      }
       kept = true;
     },
     abort() {
@@ -96,7 +115,7 @@ export function fileTarget(path: string, keep: number = 0): WritableTarget {
       }
     },
     suspend() {
-      file.syncSync();
+      sync();
       close();
       kept = true;
     },
