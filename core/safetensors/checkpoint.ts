@@ -110,6 +110,31 @@ function readJson(path: string): unknown {
   }
 }
 
+/**
+ * Tensor names to file names, as an index has them.
+ * @param path Of the index, for messages.
+ * @throws {FormatError} `format.bad_index`
+ */
+export function weightMap(path: string, index: unknown): Map<string, string> {
+  const map = (index as { weight_map?: unknown } | null)?.weight_map;
+  if (typeof map !== "object" || map === null || Array.isArray(map)) {
+    throw new FormatError("format.bad_index", `Cannot read ${path}: it has no object "weight_map"`, {
+      at: { file: path },
+    });
+  }
+  const entries = Object.entries(map);
+  for (const [tensor, file] of entries) {
+    // A file name comes from outside and must not lead out of the folder.
+    if (typeof file === "string" && /^[^/\\\0]+\.safetensors$/.test(file)) continue;
+    throw new FormatError(
+      "format.bad_index",
+      `Cannot read ${path}: tensor "${tensor}" is in ${JSON.stringify(file)}, expected a name of a safetensors file`,
+      { at: { file: path, tensor, got: file } },
+    );
+  }
+  return new Map(entries as [string, string][]);
+}
+
 export interface OpenCheckpointOptions {
   /** How files are opened; by path where left out. */
   open?: (path: string) => string | ByteSource;
@@ -184,25 +209,8 @@ class Opener {
   /** Tensor name to file name, or undefined when there is no index. */
   #index(): Map<string, string> | undefined {
     const path = this.dir + INDEX;
-    const json = readJson(path) as { weight_map?: unknown } | null | undefined;
-    if (json === undefined) return undefined;
-    const map = json?.weight_map;
-    if (typeof map !== "object" || map === null || Array.isArray(map)) {
-      throw new FormatError("format.bad_index", `Cannot read ${path}: it has no object "weight_map"`, {
-        at: { file: path },
-      });
-    }
-    const entries = Object.entries(map);
-    for (const [tensor, file] of entries) {
-      // A file name comes from outside and must not lead out of the folder.
-      if (typeof file === "string" && /^[^/\\\0]+\.safetensors$/.test(file)) continue;
-      throw new FormatError(
-        "format.bad_index",
-        `Cannot read ${path}: tensor "${tensor}" is in ${JSON.stringify(file)}, expected a name of a safetensors file`,
-        { at: { file: path, tensor, got: file } },
-      );
-    }
-    return new Map(entries as [string, string][]);
+    const json = readJson(path);
+    return json === undefined ? undefined : weightMap(path, json);
   }
 
   /** The files that make up a checkpoint without an index. */

@@ -2,7 +2,7 @@
  * Reading safetensors: one file, or a Hugging Face folder as one checkpoint.
  * @module
  */
-export { Checkpoint, openCheckpoint, type OpenCheckpointOptions } from "./checkpoint.ts";
+export { Checkpoint, openCheckpoint, type OpenCheckpointOptions, weightMap } from "./checkpoint.ts";
 export {
   openSafetensors,
   readSafetensorsHeader,

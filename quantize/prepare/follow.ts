@@ -3,7 +3,7 @@
  * arrives, so that a broken one is told then and not at the end.
  * @module
  */
-import { openSafetensors } from "../../core/safetensors/read.ts";
+import { openSafetensors, weightMap } from "../../core/safetensors/read.ts";
 import { FormatError, ModelError } from "../../core/errors.ts";
 
 const INDEX = "model.safetensors.index.json";
@@ -47,6 +47,7 @@ export function stampOf(path: string): Stamp | undefined {
 const UNFINISHED: ReadonlySet<string> = new Set(["format.short_file", "format.truncated"]);
 /** Any fault of a file that changed within this time may go away. */
 const SETTLED_MS = 10_000;
+const isRecent = (stamp: Stamp) => Date.now() - stamp[1] < SETTLED_MS;
 
 export class Arrivals {
   readonly #dir: string;
@@ -70,7 +71,7 @@ export class Arrivals {
 
   /**
    * Looks at the folder.
-   * @throws {FormatError} for a file that is damaged, not merely short.
+   * @throws {FormatError} for a file that is damaged, not merely short; `format.bad_index`.
    */
   look(): Look {
     const names = [...Deno.readDirSync(this.#dir)].map((e) => e.name);
@@ -102,11 +103,18 @@ export class Arrivals {
   }
 
   #index(): ReadonlyMap<string, string> | undefined {
+    const path = this.#dir + INDEX;
     try {
-      const map = JSON.parse(Deno.readTextFileSync(this.#dir + INDEX)).weight_map as Record<string, string>;
-      return new Map(Object.entries(map));
-    } catch {
-      return undefined; // not written to its end
+      return weightMap(path, JSON.parse(Deno.readTextFileSync(path)));
+    } catch (cause) {
+      const stamp = stampOf(path);
+      if (!stamp || isRecent(stamp)) return undefined; // not written to its end
+      if (cause instanceof FormatError) throw cause;
+      throw new FormatError("format.bad_index", `Cannot read ${path}: ${(cause as Error).message}`, {
+        at: { file: path },
+        hint: "fetch the file again",
+        cause,
+      });
     }
   }
 
@@ -137,8 +145,7 @@ export class Arrivals {
       openSafetensors(path).close();
       return true;
     } catch (error) {
-      const isRecent = Date.now() - stamp[1] < SETTLED_MS;
-      if (isRecent || (error instanceof FormatError && UNFINISHED.has(error.code))) return false;
+      if (isRecent(stamp) || (error instanceof FormatError && UNFINISHED.has(error.code))) return false;
       throw error;
     }
   }
