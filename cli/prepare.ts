@@ -133,10 +133,13 @@ export const prepare: Command = {
           facts: { from: p.tensor.from, to: p.tensor.type.name },
         }),
     });
-    const result = await work.finally(() => {
+    const result = await work.catch((error) => {
       progress.stop();
-      if (io.signal.aborted && flags.bool("resume")) io.note("stopped: the same command goes on from here");
+      const isStopped = error === io.signal.reason;
+      if (isStopped && flags.bool("resume")) io.note("stopped: the same command goes on from here");
+      throw error;
     });
+    progress.stop();
     for (const w of result.warnings) io.warn(w);
     if (json) {
       io.json({

@@ -304,10 +304,12 @@ export const quantize: Command = {
       device,
       signal: io.signal,
       onProgress: report,
-    }).finally(() => {
+    }).catch((error) => {
       progress.stop();
-      if (io.signal.aborted) io.note("stopped: the same command with --resume goes on from here");
+      if (error === io.signal.reason) io.note("stopped: the same command with --resume goes on from here");
+      throw error;
     });
+    progress.stop();
     for (const w of result.warnings.slice(source.warnings.length)) io.warn(w);
     const seconds = (performance.now() - start) / 1000;
     if (json) {

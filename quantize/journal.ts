@@ -4,9 +4,10 @@
  * @module
  */
 import { createHash } from "node:crypto";
-import { QuantizeError } from "../core/errors.ts";
-import { partialPath } from "../core/gguf/write.ts";
-import type { PlanOptions } from "./plan.ts";
+import { FormatError, QuantizeError } from "../core/errors.ts";
+import { partialPath, unwritable } from "../core/gguf/write.ts";
+import { removeIfThere, replaceText } from "./output_files.ts";
+import type { PlanOptions, SourceTensor } from "./plan.ts";
 import type { QuantizeSource } from "./quantize_source.ts";
 
 /** Least time between two entries: a lost one costs no more than this much work. */
@@ -20,6 +21,22 @@ interface Entry {
   readonly written: number[];
 }
 
+/** Whether a later run can go on from where this error ended one: it was stopped, or could write no more. */
+export function isInterruption(error: unknown, signal: AbortSignal | undefined): boolean {
+  return (signal?.aborted === true && error === signal.reason) ||
+    (error instanceof FormatError && error.code === "format.unwritable");
+}
+
+/** The error to end a run with that has left its partial files: what stopped it, and what to do then. */
+export function withResumeHint(error: unknown): unknown {
+  if (!(error instanceof FormatError)) return error;
+  return new FormatError(error.code, error.message, {
+    at: error.at,
+    hint: "make room on the disk: the same command with --resume goes on from here",
+    cause: error,
+  });
+}
+
 export class Journal {
   readonly #path: string;
   readonly #output: string;
@@ -27,16 +44,19 @@ export class Journal {
   readonly #written: number[];
   readonly #partials: readonly string[];
   #last = performance.now();
+  #isThere = false;
 
   /**
    * @param outputs Paths of the parts.
    * @param headers Of every part; they tell settings, names and types.
+   * @param from What each tensor is made from, where the headers do not tell.
    */
   constructor(
     outputs: readonly string[],
     headers: readonly Uint8Array[],
     source: Pick<QuantizeSource, "name" | "paths">,
     options: Pick<PlanOptions, "imatrix">,
+    from: readonly Pick<SourceTensor, "name" | "type">[],
   ) {
     const output = this.#output = outputs[0];
     this.#path = partialPath(output) + ".json";
@@ -49,6 +69,7 @@ export class Journal {
       hash.update(JSON.stringify([path, size, mtime?.getTime()]));
     }
     hash.update(source.name);
+    for (const { name, type } of from) hash.update(JSON.stringify([name, type.name]));
     for (const [name, values] of options.imatrix?.entries ?? []) {
       hash.update(name).update(new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
     }
@@ -75,6 +96,7 @@ export class Journal {
         { at: { file: this.#path }, hint: "start again without --resume" },
       );
     }
+    this.#isThere = true;
     this.#written.splice(0, Infinity, ...entry.written);
     return [...this.#written];
   }
@@ -86,23 +108,39 @@ export class Journal {
     this.write(part, n);
   }
 
+  /** An entry of this run is on the disk: without one, partial files are of no use. */
+  get isThere(): boolean {
+    return this.#isThere;
+  }
+
+  /** Leaves a part for a later run, after an error that is told already. */
+  keep(part: number, writer: { suspend(): number }): void {
+    let n: number;
+    try {
+      n = writer.suspend();
+    } catch {
+      return this.remove(); // the writer removes the file
+    }
+    try {
+      this.write(part, n);
+    } catch {
+      // The disk may be too full even for this; an earlier entry holds as well.
+    }
+  }
+
   /** Puts the entry on the disk, after the bytes it speaks of. */
   write(part: number, n: number): void {
     this.#written[part] = n;
     syncFile(this.#partials[part]);
     const entry: Entry = { schema: "bloomery.quantize_journal.v1", run: this.#run, written: this.#written };
-    const next = this.#path + ".next";
-    Deno.writeTextFileSync(next, JSON.stringify(entry) + "\n");
-    Deno.renameSync(next, this.#path);
+    replaceText(this.#path, JSON.stringify(entry) + "\n");
+    this.#isThere = true;
     this.#last = performance.now();
   }
 
   remove(): void {
-    try {
-      Deno.removeSync(this.#path);
-    } catch (error) {
-      if (!(error instanceof Deno.errors.NotFound)) throw error;
-    }
+    this.#isThere = false;
+    removeIfThere(this.#path);
   }
 }
 
@@ -115,8 +153,13 @@ function syncFile(path: string): void {
     if (error instanceof Deno.errors.NotFound) return;
     throw error;
   }
-  file.syncDataSync();
-  file.close();
+  try {
+    file.syncDataSync();
+  } catch (cause) {
+    throw unwritable(path, cause, "is the disk full?");
+  } finally {
+    file.close();
+  }
 }
 
 function parseEntry(text: string): Entry | undefined {

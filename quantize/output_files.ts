@@ -5,41 +5,69 @@
 import { statfsSync } from "node:fs";
 import { dirname } from "node:path";
 import { QuantizeError, UsageError } from "../core/errors.ts";
+import { partialPath, unwritable } from "../core/gguf/write.ts";
 
-/** The path without links, or undefined when there is no such file. */
+/**
+ * The path without links, or undefined when there is no such file.
+ * @throws {FormatError} `format.unwritable` where the way to it cannot be gone.
+ */
 export function realPath(path: string): string | undefined {
   try {
     return Deno.realPathSync(path);
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return undefined;
-    throw error;
+  } catch (cause) {
+    if (cause instanceof Deno.errors.NotFound) return undefined;
+    throw unwritable(path, cause);
   }
 }
 
 /**
- * Refuses to write over an input.
- * @throws {UsageError} `usage.output_exists`
+ * Refuses to write over an input, also with the partial file, and to a folder.
+ * @throws {UsageError} `usage.output_exists`, `usage.output`
  */
-export function refuseInputs(outputs: readonly string[], inputs: readonly string[]): void {
+export function refuseOutputs(outputs: readonly string[], inputs: readonly string[]): void {
   const read = new Set(inputs.map(realPath));
-  for (const path of outputs) {
+  const isInput = (path: string) => {
     const real = realPath(path);
-    if (real === undefined || !read.has(real)) continue;
-    throw new UsageError("usage.output_exists", `Cannot write ${path}: it is an input`, {
-      at: { file: path },
-      hint: "choose another output",
-    });
+    return real !== undefined && read.has(real);
+  };
+  for (const path of outputs) {
+    refuseFolder(path);
+    if (isInput(path)) {
+      throw new UsageError("usage.output_exists", `Cannot write ${path}: it is an input`, {
+        at: { file: path },
+        hint: "choose another output",
+      });
+    }
+    const partial = partialPath(path);
+    if (!isInput(partial)) continue;
+    throw new UsageError(
+      "usage.output_exists",
+      `Cannot write ${path}: until it is whole it is called ${partial}, which is an input`,
+      { at: { file: path, input: partial }, hint: "choose another output, or rename the input" },
+    );
   }
 }
 
+/** @throws {UsageError} `usage.output` */
+export function refuseFolder(path: string): void {
+  const real = realPath(path);
+  if (real === undefined || !Deno.statSync(real).isDirectory) return;
+  throw new UsageError("usage.output", `Cannot write ${path}: it is a folder`, {
+    at: { file: path },
+    hint: "give the name of the file to make",
+  });
+}
+
 /**
- * Refuses work whose output does not fit: hours of it should not end at a full disk.
+ * Refuses work whose output does not fit: hours of it should not end at a full disk. What an earlier run has left of the
+ * partial files is kept or written over, so its bytes are there already.
  *
- * @param path The file to be made; its folder's file system is asked.
- * @param needed Bytes still to be written.
+ * @param paths The files to be made; the file system of the first one's folder is asked.
+ * @param bytes Of all of them, when they are whole.
  * @throws {QuantizeError} `quantize.disk_full` naming needed and free bytes. A file system that does not say is let pass.
  */
-export function refuseFullDisk(path: string, needed: number): void {
+export function refuseFullDisk(paths: readonly string[], bytes: number): void {
+  const [path] = paths;
   let free: number;
   try {
     const fs = statfsSync(dirname(path));
@@ -47,6 +75,7 @@ export function refuseFullDisk(path: string, needed: number): void {
   } catch {
     return;
   }
+  const needed = paths.reduce((n, p) => n - sizeIfThere(partialPath(p)), bytes);
   if (free >= needed) return;
   throw new QuantizeError(
     "quantize.disk_full",
@@ -55,10 +84,50 @@ export function refuseFullDisk(path: string, needed: number): void {
   );
 }
 
+/**
+ * Gives files that are whole under their partial names their own. The first, which opens a set, appears last.
+ * @throws {FormatError} `format.unwritable`; all are under their partial names again then.
+ */
+export function nameAll(paths: readonly string[]): void {
+  const named: string[] = [];
+  for (const path of paths.toReversed()) {
+    try {
+      Deno.renameSync(partialPath(path), path);
+    } catch (cause) {
+      for (const done of named) Deno.renameSync(done, partialPath(done));
+      throw unwritable(path, cause);
+    }
+    named.push(path);
+  }
+}
+
+/**
+ * Writes a small text so that either all of it is there or what was there before.
+ * @throws {FormatError} `format.unwritable`
+ */
+export function replaceText(path: string, text: string): void {
+  const next = path + ".next";
+  try {
+    Deno.writeTextFileSync(next, text);
+    Deno.renameSync(next, path);
+  } catch (cause) {
+    removeIfThere(next);
+    throw unwritable(path, cause, "is the disk full?");
+  }
+}
+
 export function removeIfThere(path: string): void {
   try {
     Deno.removeSync(path);
   } catch (error) {
     if (!(error instanceof Deno.errors.NotFound)) throw error;
+  }
+}
+
+function sizeIfThere(path: string): number {
+  try {
+    return Deno.statSync(path).size;
+  } catch {
+    return 0;
   }
 }

@@ -6,16 +6,15 @@
  * with `resume` goes on, to the same bytes.
  * @module
  */
-import { statfsSync } from "node:fs";
-import { dirname } from "node:path";
-import { NativeError, QuantizeError, UsageError } from "../core/errors.ts";
+import { NativeError, QuantizeError } from "../core/errors.ts";
 import { DEFAULT_ALIGNMENT } from "../core/gguf/layout.ts";
 import { shardName } from "../core/gguf/read.ts";
 import { type GgmlType, rowBytes } from "../core/gguf/types.ts";
 import { encodeHeader, GgufWriter, partialPath, type TensorInfo } from "../core/gguf/write.ts";
 import type { Backend } from "../core/program/backend.ts";
 import { Flusher } from "./flusher.ts";
-import { Journal } from "./journal.ts";
+import { isInterruption, Journal, withResumeHint } from "./journal.ts";
+import { nameAll, refuseFullDisk, refuseOutputs, removeIfThere } from "./output_files.ts";
 import { outputMetadata, overriddenMetadata, type Override } from "./output_metadata.ts";
 import { type PlannedTensor, type PlanOptions, planQuantization, type QuantizePlan } from "./plan.ts";
 import { type QuantizeSource, rowCount } from "./quantize_source.ts";
@@ -27,7 +26,7 @@ export interface QuantizeOptions extends PlanOptions {
   readonly room?: number;
   /** Goes on from what an earlier, interrupted run of the same settings left. */
   readonly resume?: boolean;
-  /** Keeps what is written when `signal` aborts, so that a later run can resume. */
+  /** Stops the run. What is written is kept then, as it is where the disk fills up, so that a later run can resume. */
   readonly signal?: AbortSignal;
   readonly onProgress?: (p: QuantizeProgress) => void;
   /** Which device of the backend encodes, or encodes a type without or with importance; 0 is the host. The bytes are the same. */
@@ -95,7 +94,8 @@ export function outputPaths(output: string, plan: QuantizePlan, keepSplit: boole
  *
  * @throws {QuantizeError} `quantize.plan` before anything is written; `quantize.non_finite` for a NaN or infinity of the source,
  * naming tensor, row, column and value; `quantize.encode` where a result has no finite scale; `quantize.disk_full`.
- * @throws {UsageError} `usage.output_exists` when the output is an input.
+ * @throws {UsageError} `usage.output_exists` when the output is an input, `usage.output` when it is a folder.
+ * @throws {FormatError} `format.unwritable`
  */
 export async function quantize(
   source: QuantizeSource,
@@ -105,30 +105,9 @@ export async function quantize(
 ): Promise<QuantizeResult> {
   const plan = planFor(source, options);
   const paths = outputPaths(output, plan, options.keepSplit ?? false);
-  refuseInputs(paths, source);
+  refuseOutputs(paths, source.paths);
   const run = new Run(source, plan, paths, backend, options);
   return await run.all();
-}
-
-/** Never writes over an input. */
-function refuseInputs(paths: readonly string[], source: QuantizeSource): void {
-  const real = (path: string) => {
-    try {
-      return Deno.realPathSync(path);
-    } catch {
-      return undefined;
-    }
-  };
-  const inputs = new Set(source.paths.map(real));
-  for (const path of paths) {
-    const at = real(path);
-    if (at !== undefined && inputs.has(at)) {
-      throw new UsageError("usage.output_exists", `Cannot write ${path}: it is an input`, {
-        at: { file: path },
-        hint: "choose another output",
-      });
-    }
-  }
 }
 
 /** A piece of a tensor's rows, all of one matrix. */
@@ -185,16 +164,18 @@ class Run {
       return { path, metadata: metadata[no], tensors, infos };
     });
     const headers = parts.map((p) => encodeHeader(p.metadata, p.infos));
-    const journal = new Journal(this.paths, headers, this.source, this.options);
+    const from = this.plan.tensors.map((t) => t.source);
+    const journal = new Journal(this.paths, headers, this.source, this.options, from);
     const written = this.options.resume ? journal.read() : [];
-    this.#refuseFullDisk(headers.reduce((n, h) => n + h.length, 0), written);
+    const bytes = this.plan.tensors.reduce((n, t) => n + t.bytes + DEFAULT_ALIGNMENT, 0);
+    refuseFullDisk(this.paths, headers.reduce((n, h) => n + h.length, bytes));
     let n_resumed = 0;
-    const whole: string[] = []; // parts that wait for the others before they get their names
-    let keep = false;
+    const begun: string[] = [];
     try {
       for (const [no, part] of parts.entries()) {
         const resume = Math.min(written[no] ?? 0, part.tensors.length);
         using writer = GgufWriter.create({ path: part.path, metadata: part.metadata, tensors: part.infos, resume });
+        begun.push(part.path);
         n_resumed += resume;
         for (const t of part.tensors.slice(0, resume)) this.#done += t.sourceBytes;
         const flusher = new Flusher(partialPath(part.path));
@@ -205,25 +186,19 @@ class Run {
             if (piece.last) journal.record(no, piece.index + 1);
           });
         } catch (error) {
-          if (this.options.signal?.aborted) {
-            journal.write(no, writer.suspend());
-            keep = true;
-          }
+          if (isInterruption(error, this.options.signal)) journal.keep(no, writer);
           throw error;
         } finally {
           await flusher.close();
         }
-        if (parts.length === 1) writer.finish();
-        else writer.suspend();
-        whole.push(part.path);
+        writer.suspend();
       }
-      if (parts.length > 1) { for (const path of whole.toReversed()) Deno.renameSync(partialPath(path), path); }
+      nameAll(this.paths);
       journal.remove();
     } catch (error) {
-      if (!keep) {
-        journal.remove();
-        for (const path of whole) removeIfThere(partialPath(path));
-      }
+      if (journal.isThere && isInterruption(error, this.options.signal)) throw withResumeHint(error);
+      journal.remove();
+      for (const path of begun) removeIfThere(partialPath(path));
       throw error;
     }
     return {
@@ -232,26 +207,6 @@ class Run {
       warnings: [...this.source.warnings, ...this.plan.warnings],
       n_resumed,
     };
-  }
-
-  /** Hours of work should not end at a full disk. */
-  #refuseFullDisk(headers: number, written: readonly number[]): void {
-    if (written.some((n) => n > 0)) return; // what is there already is not counted again
-    const needed = headers + this.plan.tensors.reduce((n, t) => n + t.bytes + DEFAULT_ALIGNMENT, 0);
-    let free: number;
-    try {
-      const fs = statfsSync(dirname(this.paths[0]));
-      free = fs.bavail * fs.bsize;
-    } catch {
-      return; // not every file system says
-    }
-    for (const path of this.paths) free += sizeIfThere(partialPath(path));
-    if (free >= needed) return;
-    throw new QuantizeError(
-      "quantize.disk_full",
-      `Cannot write ${this.paths[0]}: ${needed} bytes are needed, ${free} are free`,
-      { at: { file: this.paths[0], needed, free }, hint: "make room on the disk, or choose another folder" },
-    );
   }
 
   /** The rows of a tensor in pieces: as large as the room allows, none across two experts with weights of their own. */
@@ -377,20 +332,4 @@ class Run {
 
 function elementOf(type: GgmlType, src: Uint8Array, i: number): Uint8Array {
   return src.slice(i * type.bytes, (i + 1) * type.bytes);
-}
-
-function sizeIfThere(path: string): number {
-  try {
-    return Deno.statSync(path).size;
-  } catch {
-    return 0;
-  }
-}
-
-function removeIfThere(path: string): void {
-  try {
-    Deno.removeSync(path);
-  } catch (error) {
-    if (!(error instanceof Deno.errors.NotFound)) throw error;
-  }
 }

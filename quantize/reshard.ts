@@ -9,7 +9,7 @@ import { alignUp, DEFAULT_ALIGNMENT, trimDims } from "../core/gguf/layout.ts";
 import { ggufValue, Metadata } from "../core/gguf/metadata.ts";
 import { type GgufFile, type GgufTensor, openGguf, shardName } from "../core/gguf/read.ts";
 import { GgufWriter, partialPath, type TensorInfo } from "../core/gguf/write.ts";
-import { realPath, refuseFullDisk, refuseInputs, removeIfThere } from "./output_files.ts";
+import { nameAll, realPath, refuseFullDisk, refuseOutputs, removeIfThere } from "./output_files.ts";
 import { pauses } from "./pause.ts";
 
 /** Tensors a file holds at most when neither limit is given. */
@@ -103,14 +103,14 @@ export function splitMetadata(whole: Metadata, no: number, count: number, tensor
 /**
  * Splits a GGUF (or a set, anew) into files `PREFIX-00001-of-0000N.gguf`.
  *
- * @throws {UsageError} `usage.split_limits`, `usage.output_exists`.
+ * @throws {UsageError} `usage.split_limits`, `usage.output_exists`, `usage.output`.
  * @throws {FormatError} when a file cannot be read or written; none of the new files is left then.
  */
 export async function splitGguf(input: string, prefix: string, options: SplitOptions = {}): Promise<ReshardResult> {
   using source = openGguf(input);
   const files = planSplit(source.tensors, options);
   const paths = files.map((_, no) => shardName(prefix, no, files.length));
-  refuseOutputs(paths, source.paths, dataBytes(source.tensors), options);
+  checkOutputs(paths, source.paths, dataBytes(source.tensors), options);
   const copy = copier(source.tensors, options);
   const made: string[] = [];
   let bytes = 0;
@@ -127,8 +127,7 @@ export async function splitGguf(input: string, prefix: string, options: SplitOpt
       made.push(paths[no]);
       bytes += writer.totalBytes;
     }
-    // The first file, which opens the set, appears last.
-    for (const path of made.toReversed()) Deno.renameSync(partialPath(path), path);
+    nameAll(paths);
   } catch (error) {
     for (const path of made) removeIfThere(partialPath(path));
     throw error;
@@ -245,7 +244,7 @@ async function writeOne(
   options: ReshardOptions,
 ): Promise<ReshardResult> {
   const tensors = pieces.map((p) => p.tensor);
-  refuseOutputs([output], [...new Set(pieces.flatMap((p) => p.source.paths))], dataBytes(tensors), options);
+  checkOutputs([output], [...new Set(pieces.flatMap((p) => p.source.paths))], dataBytes(tensors), options);
   using writer = GgufWriter.create({
     path: output,
     metadata,
@@ -289,13 +288,13 @@ function copier(all: readonly GgufTensor[], options: ReshardOptions) {
 }
 
 /** Refuses to write over an input ever, and over another file unless told to; and to begin what the disk cannot hold. */
-function refuseOutputs(
+function checkOutputs(
   outputs: readonly string[],
   inputs: readonly string[],
   bytes: number,
   options: ReshardOptions,
 ): void {
-  refuseInputs(outputs, inputs);
+  refuseOutputs(outputs, inputs);
   for (const path of outputs) {
     if (realPath(path) === undefined || options.overwrite) continue;
     throw new UsageError("usage.output_exists", `Cannot write ${path}: it exists already`, {
@@ -303,5 +302,5 @@ function refuseOutputs(
       hint: "choose another output, or give --overwrite",
     });
   }
-  refuseFullDisk(outputs[0], bytes);
+  refuseFullDisk(outputs, bytes);
 }

@@ -6,10 +6,11 @@
  * @module
  */
 import { tensorBytes } from "../../core/gguf/layout.ts";
-import { type ByteSource, fileSource } from "../../core/bytes.ts";
 import { FormatError } from "../../core/errors.ts";
+import { unwritable, writeAll } from "../../core/gguf/write.ts";
 import { Checkpoint, openCheckpoint } from "../../core/safetensors/read.ts";
-import { removeIfThere } from "../output_files.ts";
+import { isInterruption } from "../journal.ts";
+import { removeIfThere, replaceText } from "../output_files.ts";
 import { release } from "./dtype.ts";
 import { Arrivals, type Look, type Stamp, stampOf } from "./follow.ts";
 import { guessOuttype } from "./outtype.ts";
@@ -22,12 +23,24 @@ interface Spooled {
   /** What it is and what it was made from. */
   readonly key: string;
   readonly offset: number;
-  /** Files that were read for it, as they were then. */
-  readonly stamps: Readonly<Record<string, Stamp>>;
+  /** Where the next one begins. */
+  readonly end: number;
+  readonly stamps: Stamps;
 }
 
-export function spoolPath(out: string): string {
+/** Files that a tensor may have been made from, as they were before any was read. */
+type Stamps = Readonly<Record<string, Stamp>>;
+
+function spoolPath(out: string): string {
   return out + ".arrived";
+}
+
+const listPath = (spool: string) => spool + ".json";
+
+/** Removes what tensors of `out` were converted ahead. */
+export function removeSpool(out: string): void {
+  const path = spoolPath(out);
+  for (const file of [path, listPath(path)]) removeIfThere(file);
 }
 
 const keyOf = (t: PreparedTensor) => JSON.stringify([t.name, t.type.name, t.ne, t.from]);
@@ -49,40 +62,35 @@ class Spool {
    */
   constructor(readonly path: string, run: string, resume: boolean) {
     if (resume) this.#read(run);
+    const list = listPath(path);
+    replaceText(list, [{ run }, ...this.#entries.values()].map(lineOf).join(""));
+    this.#list = openOr(list, { append: true });
     try {
-      this.#file = Deno.openSync(path, { read: true, write: true, create: true });
-      this.#file.truncateSync(this.#end);
-      this.#list = Deno.openSync(path + ".json", { write: true, create: true, truncate: true });
-    } catch (cause) {
-      throw new FormatError("format.unwritable", `Cannot write ${path}: ${(cause as Error).message}`, {
-        at: { file: path },
-        cause,
-      });
+      this.#file = openOr(path, { read: true, write: true, create: true });
+    } catch (error) {
+      this.#list.close();
+      throw error;
     }
-    this.#append({ run });
-    for (const entry of this.#entries.values()) this.#append(entry);
+    this.#file.truncateSync(this.#end);
   }
 
+  /** Takes what the list tells of, up to the first line that is not whole: the rest can be made again. */
   #read(run: string): void {
     let lines: string[];
+    let size: number;
     try {
-      lines = Deno.readTextFileSync(this.path + ".json").trimEnd().split("\n");
-      if (JSON.parse(lines[0]).run !== run) return;
-      for (const line of lines.slice(1)) {
-        const entry = JSON.parse(line) as Spooled & { end: number };
-        this.#entries.set(entry.key, entry);
-        this.#end = entry.end;
-      }
-      if (Deno.statSync(this.path).size >= this.#end) return;
+      lines = Deno.readTextFileSync(listPath(this.path)).split("\n");
+      size = Deno.statSync(this.path).size;
     } catch {
-      // no spool, or one that was cut short: all of it can be made again
+      return; // no spool
     }
-    this.#entries.clear();
-    this.#end = 0;
-  }
-
-  #append(line: object): void {
-    this.#list.writeSync(new TextEncoder().encode(JSON.stringify(line) + "\n"));
+    if ((parsed(lines[0]) as { run?: unknown } | undefined)?.run !== run) return;
+    for (const line of lines.slice(1)) {
+      const entry = parsed(line) as Spooled | undefined;
+      if (!entry || !(entry.end >= this.#end && entry.end <= size)) return;
+      this.#entries.set(entry.key, entry);
+      this.#end = entry.end;
+    }
   }
 
   /** The place of a tensor, as long as the files it was made from are the same. */
@@ -94,38 +102,35 @@ class Spool {
   }
 
   /** Appends a tensor. The list tells of it once its bytes are there. */
-  async add(t: PreparedTensor, pieces: AsyncIterable<Uint8Array>, used: () => Iterable<string>): Promise<void> {
+  async add(t: PreparedTensor, pieces: AsyncIterable<Uint8Array>, stamps: Stamps): Promise<void> {
     const offset = this.#end;
     let at = offset;
     for await (const piece of pieces) {
       this.#file.seekSync(at, Deno.SeekMode.Start);
-      for (let done = 0; done < piece.length;) {
-        try {
-          done += this.#file.writeSync(piece.subarray(done));
-        } catch (cause) {
-          throw new FormatError("format.unwritable", `Cannot write ${this.path}: ${(cause as Error).message}`, {
-            at: { file: this.path },
-            hint: "is the disk full?",
-            cause,
-          });
-        }
-      }
+      writeAll(this.#file, piece, this.path);
       at += piece.length;
       release(piece);
     }
     this.#end = at;
-    const stamps: Record<string, Stamp> = {};
-    for (const path of used()) stamps[path] = stampOf(path) ?? [0, 0];
-    const entry = { key: keyOf(t), offset, stamps, end: at };
+    const entry = { key: keyOf(t), offset, end: at, stamps };
     this.#entries.set(entry.key, entry);
-    this.#append(entry);
+    writeAll(this.#list, new TextEncoder().encode(lineOf(entry)), listPath(this.path));
   }
 
   readInto(out: Uint8Array, offset: number): void {
     this.#file.seekSync(offset, Deno.SeekMode.Start);
     for (let done = 0; done < out.length;) {
       const n = this.#file.readSync(out.subarray(done));
-      if (n === null) throw new Error(`${this.path} is shorter than it was`);
+      if (n === null) {
+        throw new FormatError(
+          "format.truncated",
+          `Cannot read ${this.path}: wants ${out.length} bytes at ${offset}, ${done} are present`,
+          {
+            at: { file: this.path, offset, wanted: out.length, present: done },
+            hint: "leave the file alone, and start again",
+          },
+        );
+      }
       done += n;
     }
   }
@@ -134,9 +139,23 @@ class Spool {
     this.#file.close();
     this.#list.close();
   }
+}
 
-  remove(): void {
-    for (const path of [this.path, this.path + ".json"]) removeIfThere(path);
+const lineOf = (entry: object) => JSON.stringify(entry) + "\n";
+
+function parsed(line: string): unknown {
+  try {
+    return JSON.parse(line);
+  } catch {
+    return undefined;
+  }
+}
+
+function openOr(path: string, options: Deno.OpenOptions): Deno.FsFile {
+  try {
+    return Deno.openSync(path, options);
+  } catch (cause) {
+    throw unwritable(path, cause);
   }
 }
 
@@ -155,7 +174,12 @@ export class Early implements Disposable {
   #bytes = 0;
   #keep = false;
 
-  private constructor(readonly dir: string, out: string, readonly options: PrepareFileOptions, readonly rows: number) {
+  private constructor(
+    readonly dir: string,
+    readonly out: string,
+    readonly options: PrepareFileOptions,
+    readonly rows: number,
+  ) {
     const { outtype, arch, mtp, only, drop, ignore } = options;
     const run = JSON.stringify([dir, outtype, arch, mtp, only, drop, ignore]);
     this.#spool = new Spool(spoolPath(out), run, options.resume ?? false);
@@ -177,10 +201,10 @@ export class Early implements Disposable {
         const look = arrivals.look();
         if (look.isAll) return early;
         if (look.isNews && look.index) await early.#convert(look);
-        else await arrivals.pause(options.signal);
+        await arrivals.pause(options.signal); // what stays the same over it is at rest
       }
     } catch (error) {
-      if (options.resume && options.signal?.aborted) early.#keep = true;
+      if (options.resume && isInterruption(error, options.signal)) early.#keep = true;
       early[Symbol.dispose]();
       throw error;
     }
@@ -208,26 +232,22 @@ export class Early implements Disposable {
 
   [Symbol.dispose](): void {
     this.#spool.close();
-    if (!this.#keep) this.#spool.remove();
+    if (!this.#keep) removeSpool(this.out);
   }
 
   /** Converts what the arrived files make and is not in the spool. */
   async #convert(look: Look): Promise<void> {
-    const used = new Set<string>();
-    const open = (path: string): ByteSource => {
-      const file = fileSource(path);
-      return { ...file, read: (offset, length) => (used.add(path), file.read(offset, length)) };
-    };
-    using there = openCheckpoint(this.dir, { files: look.ready, open });
+    // Taken before anything is read: a file that comes anew while it is read has another stamp afterwards.
+    const paths = ["config.json", ...look.ready].map((file) => this.dir + file);
+    const stamps = Object.fromEntries(paths.map((path) => [path, stampOf(path) ?? [0, 0] as const]));
+    using there = openCheckpoint(this.dir, { files: look.ready });
     const { outtype = "auto" } = this.options;
     const arrived = arrivedPart(there, look, outtype === "auto" || outtype === "keep");
     if (!arrived) return;
     const made = preparedTensors(arrived, this.options);
     for (const tensor of made.tensors) {
       if (this.#spool.find(tensor) !== undefined) continue;
-      used.clear();
-      used.add(this.dir + "config.json");
-      await this.#spool.add(tensor, this.#pieces(made, tensor), () => used);
+      await this.#spool.add(tensor, this.#pieces(made, tensor), stamps);
       this.#names.add(tensor.name);
       this.#bytes += bytesOf(tensor);
       this.options.onEarly?.({ tensor, n_tensors: this.#names.size, bytes: this.#bytes });

@@ -51,8 +51,13 @@ async function follow(
   return events;
 }
 
-/** Until nothing more has happened for a while. */
-async function quiet(events: readonly Event[]): Promise<void> {
+/** Until the file has arrived, and nothing more has happened for a while. */
+async function quiet(events: readonly Event[], file: string): Promise<void> {
+  const isThere = () => !file.endsWith(".safetensors") || events.some((e) => "arrived" in e && e.arrived === file);
+  for (let i = 0; !isThere(); i++) {
+    assert.ok(i < 4000, `${file} did not arrive`);
+    await wait(5);
+  }
   for (let n = -1; n !== events.length;) {
     n = events.length;
     await wait(60);
@@ -146,10 +151,37 @@ Deno.test("prepare() with follow makes tensors again whose file came anew", () =
     const right = Deno.readFileSync(dir + path);
     Deno.copyFileSync(`${dir}other/${shards(3)[0]}`, dir + path); // comes first
     const events = await follow(dir, shards(3), async (events, file) => {
-      await quiet(events);
+      await quiet(events, file);
       if (file === shards(3)[0]) Deno.writeFileSync(`${dir}to/${path}`, right);
     });
     assert.ok(events.some((e) => "early" in e));
+    assert.equal(await sha256(`${dir}o.gguf`), sum);
+  }));
+
+Deno.test("prepare() with follow makes constants again whose file came anew", () =>
+  withFolder(async (dir) => {
+    const base = testCheckpoint("qwen3");
+    const name = "model.layers.0.self_attn.q_proj.weight";
+    const checkpoint = (factor: number): TestCheckpoint => ({
+      ...base,
+      tensors: {
+        [name]: { dtype: "U8", shape: [128, 32], data: new Uint8Array(128 * 32).fill(0x21) },
+        [`${name}_scale`]: { dtype: "F8_E4M3", shape: [128, 4], data: new Uint8Array(128 * 4).fill(0x38) },
+        [`${name}_scale_2`]: { dtype: "F32", shape: [1], data: new Uint8Array(Float32Array.of(factor).buffer) },
+        ...Object.fromEntries(Object.entries(base.tensors).filter(([n]) => n !== name)),
+      },
+      shards: 3,
+    });
+    writeCheckpoint(`${dir}other`, checkpoint(0.25));
+    const sum = await ordinary(dir, checkpoint(0.5));
+    const path = `model/${shards(3)[0]}`;
+    const right = Deno.readFileSync(dir + path);
+    Deno.copyFileSync(`${dir}other/${shards(3)[0]}`, dir + path); // comes first
+    const events = await follow(dir, shards(3), async (events, file) => {
+      await quiet(events, file);
+      if (file === shards(3)[0]) Deno.writeFileSync(`${dir}to/${path}`, right);
+    });
+    assert.ok(events.some((e) => "early" in e && e.early === "blk.0.attn_q.scale"));
     assert.equal(await sha256(`${dir}o.gguf`), sum);
   }));
 
@@ -159,16 +191,24 @@ Deno.test("prepare() with follow keeps what is converted for a run that resumes,
     for (const resume of [true, false]) {
       const stop = new AbortController();
       const stopped = follow(dir, shards(3), async (events, file) => {
-        await quiet(events);
+        if (stop.signal.aborted) return;
+        await quiet(events, file);
         if (file === shards(3)[1]) stop.abort();
-        await wait(20);
       }, { resume, signal: stop.signal });
       await assert.rejects(stopped, { name: "AbortError" });
       const left = [...Deno.readDirSync(dir)].map((e) => e.name).filter((n) => n.startsWith("o.gguf"));
       assert.deepEqual(left.sort(), resume ? ["o.gguf.arrived", "o.gguf.arrived.json"] : []);
       const events: string[] = [];
-      const listed = resume ? Deno.readTextFileSync(`${dir}o.gguf.arrived.json`).trimEnd().split("\n").length - 1 : 0;
-      assert.ok(!resume || listed > 3);
+      if (resume) {
+        const list = `${dir}o.gguf.arrived.json`;
+        const before = Deno.readTextFileSync(list);
+        assert.ok(before.split("\n").length > 5, before);
+        // A line that was being written when the process was killed costs its tensor alone.
+        Deno.writeTextFileSync(list, `{"key":"torn`, { append: true });
+        const aborted = { outtype: "bf16", resume, follow: { interval: 2 }, signal: AbortSignal.abort() } as const;
+        await assert.rejects(prepare(`${dir}to/model`, `${dir}o.gguf`, aborted), { name: "AbortError" });
+        assert.equal(Deno.readTextFileSync(list), before);
+      }
       await prepare(`${dir}to/model`, `${dir}o.gguf`, {
         outtype: "bf16",
         resume,
@@ -176,8 +216,36 @@ Deno.test("prepare() with follow keeps what is converted for a run that resumes,
         onEarly: (p) => events.push(p.tensor.name),
       });
       assert.equal(await sha256(`${dir}o.gguf`), sum);
+      assert.deepEqual([...Deno.readDirSync(dir)].map((e) => e.name).filter((n) => n.startsWith("o.")), ["o.gguf"]);
       Deno.removeSync(`${dir}o.gguf`);
     }
+  }));
+
+Deno.test("prepare() without follow removes what a killed run with it has left", () =>
+  withFolder(async (dir) => {
+    writeCheckpoint(`${dir}model`, testCheckpoint("qwen3"));
+    for (const name of ["o.gguf.arrived", "o.gguf.arrived.json"]) Deno.writeTextFileSync(dir + name, "x");
+    await prepare(`${dir}model`, `${dir}o.gguf`);
+    assert.deepEqual([...Deno.readDirSync(dir)].map((e) => e.name).sort(), ["model", "o.gguf"]);
+  }));
+
+Deno.test("prepare() with follow refuses a bad index once it is at rest, and a folder as output at once", () =>
+  withFolder(async (dir) => {
+    writeCheckpoint(`${dir}model`, testCheckpoint("qwen3moe"));
+    Deno.removeSync(`${dir}model/${shards(3)[2]}`);
+    const path = `${dir}model/model.safetensors.index.json`;
+    for (const text of ["{", "{}", "null", `{"weight_map": {"a": "../x.safetensors"}}`, `{"weight_map": {"a": 1}}`]) {
+      Deno.writeTextFileSync(path, text);
+      const stop = AbortSignal.timeout(50);
+      const run = (out: string) => prepare(`${dir}model`, dir + out, { follow: { interval: 2 }, signal: stop });
+      await assert.rejects(run("o.gguf"), { name: "TimeoutError" }, text); // may still be being written
+      Deno.utimeSync(path, 1e9, 1e9);
+      const signal = AbortSignal.timeout(10_000);
+      const atRest = prepare(`${dir}model`, `${dir}o.gguf`, { follow: { interval: 2 }, signal });
+      await assert.rejects(atRest, { code: "format.bad_index" }, text);
+      await assert.rejects(run(""), { code: "usage.output" });
+    }
+    assert.deepEqual([...Deno.readDirSync(dir)].map((e) => e.name), ["model"]);
   }));
 
 Deno.test("prepare() with follow tells of broken files and unknown tensors at once", () =>

@@ -7,12 +7,12 @@ import { type GgufValue, ggufValue, Metadata } from "../../core/gguf/metadata.ts
 import { encodeHeader, GgufWriter, partialPath } from "../../core/gguf/write.ts";
 import { DEFAULT_ALIGNMENT, tensorBytes } from "../../core/gguf/layout.ts";
 import { Flusher } from "../flusher.ts";
-import { Journal } from "../journal.ts";
-import { refuseFullDisk, refuseInputs, removeIfThere } from "../output_files.ts";
+import { isInterruption, Journal, withResumeHint } from "../journal.ts";
+import { nameAll, refuseFolder, refuseFullDisk, refuseOutputs, removeIfThere } from "../output_files.ts";
 import { pauses } from "../pause.ts";
 import { planSplit, type SplitLimits } from "../reshard.ts";
 import { release } from "./dtype.ts";
-import { Early, type EarlyProgress } from "./early.ts";
+import { Early, type EarlyProgress, removeSpool } from "./early.ts";
 import type { FollowOptions } from "./follow.ts";
 import { openPrepared, type PreparedSource, type PreparedTensor, type PrepareOptions } from "./source.ts";
 
@@ -37,7 +37,7 @@ export interface PrepareProgress {
 export interface PrepareFileOptions extends PrepareOptions, SplitLimits {
   /** Bytes that buffers may take; 16 MiB where left out. A read never takes less than one row. */
   room?: number;
-  /** Goes on from what an interrupted run left, and leaves what there is when `signal` stops this one. */
+  /** Goes on from what an interrupted run left, and leaves what there is when `signal` or a full disk stops this one. */
   resume?: boolean;
   /** Waits for files that are still arriving in the folder, and converts tensors as soon as they are there. */
   follow?: FollowOptions;
@@ -101,18 +101,22 @@ function shardMetadata(whole: Metadata, no: number, count: number, n_tensors: nu
  * Writes the GGUF file of a checkpoint. Everything that headers can tell is checked before the first byte. Files have their
  * names only when all are whole. Memory: `room` besides the vocabulary.
  *
- * @throws {UsageError} `usage.split_limits` when both limits are given; {@link QuantizeError} `quantize.disk_full`,
+ * @throws {UsageError} `usage.split_limits` when both limits are given, `usage.output_exists` when the output is an input,
+ * `usage.output` when it is a folder; {@link FormatError} `format.unwritable`; {@link QuantizeError} `quantize.disk_full`,
  * `quantize.resume`; and what `openPrepared` and reading throw.
  */
 export async function prepare(dir: string, out: string, options: PrepareFileOptions = {}): Promise<PrepareResult> {
+  if (options.splitMaxSize === undefined && options.splitMaxTensors === undefined) refuseFolder(out); // may wait for days
   const elements = options.room === undefined ? CHUNK : Math.max(1, Math.floor(options.room / BYTES_PER_ELEMENT));
   using early = options.follow ? await Early.gather(dir, out, options, elements) : undefined;
   using opened = openPrepared(dir, options);
   const source = early ? early.over(opened) : opened;
   try {
-    return await new Run(source, dir, planFiles(source, out, options), elements, options).all();
+    const result = await new Run(source, dir, planFiles(source, out, options), elements, options).all();
+    if (!early) removeSpool(out); // of a run that followed, was killed, and went on without
+    return result;
   } catch (error) {
-    if (options.resume && options.signal?.aborted) early?.keep();
+    if (options.resume && isInterruption(error, options.signal)) early?.keep();
     throw error;
   }
 }
@@ -120,6 +124,7 @@ export async function prepare(dir: string, out: string, options: PrepareFileOpti
 class Run {
   readonly #pause: () => Promise<void>;
   readonly #totalBytes: number;
+  readonly #begun: string[] = [];
   #bytes = 0;
   #index = 0;
 
@@ -137,35 +142,26 @@ class Run {
   async all(): Promise<PrepareResult> {
     const { source, files, options } = this;
     const paths = files.map((f) => f.path);
-    refuseInputs(paths, source.paths);
+    refuseOutputs(paths, source.paths);
     const headers = files.map((f) => encodeHeader(f.metadata, f.tensors));
-    const journal = new Journal(paths, headers, { name: this.dir, paths: source.paths }, {});
+    const journal = new Journal(paths, headers, { name: this.dir, paths: source.paths }, {}, []);
     const written = options.resume ? journal.read() : [];
-    if (written.every((n) => n === 0)) {
-      const tensors = this.#totalBytes + source.tensors.length * DEFAULT_ALIGNMENT;
-      refuseFullDisk(paths[0], headers.reduce((n, h) => n + h.length, tensors));
-    }
-    const whole: string[] = []; // parts that wait for the others before they get their names
+    const tensors = this.#totalBytes + source.tensors.length * DEFAULT_ALIGNMENT;
+    refuseFullDisk(paths, headers.reduce((n, h) => n + h.length, tensors));
     let bytes = 0;
     let n_resumed = 0;
     try {
       for (const [no, file] of files.entries()) {
         const resume = written[no] ?? 0;
         n_resumed += resume;
-        bytes += await this.#write(file, resume, {
-          record: (n) => journal.record(no, n),
-          stop: (n) => journal.write(no, n),
-        });
-        whole.push(file.path);
+        bytes += await this.#write(file, resume, no, journal);
       }
-      // The first file, which opens a set, appears last.
-      for (const path of whole.toReversed()) Deno.renameSync(partialPath(path), path);
+      nameAll(paths);
       journal.remove();
     } catch (error) {
-      if (!this.#keeps) {
-        journal.remove();
-        for (const path of whole) removeIfThere(partialPath(path));
-      }
+      if (journal.isThere && this.#keeps(error)) throw withResumeHint(error);
+      journal.remove();
+      for (const path of this.#begun) removeIfThere(partialPath(path));
       throw error;
     }
     const types: Record<string, number> = {};
@@ -182,28 +178,25 @@ class Run {
   }
 
   /** What is written stays for a later run. */
-  get #keeps(): boolean {
-    return this.options.resume === true && this.options.signal?.aborted === true;
+  #keeps(error: unknown): boolean {
+    return this.options.resume === true && isInterruption(error, this.options.signal);
   }
 
   /** Leaves the whole file under its partial name; says how many bytes it has. */
-  async #write(
-    file: FilePlan,
-    resume: number,
-    journal: Record<"record" | "stop", (n_whole: number) => void>,
-  ): Promise<number> {
+  async #write(file: FilePlan, resume: number, no: number, journal: Journal): Promise<number> {
     const { path, metadata, tensors } = file;
     this.#index += resume;
     for (const t of tensors.slice(0, resume)) this.#bytes += bytesOf(path, t);
     using writer = GgufWriter.create({ path, metadata, tensors, resume, pad: this.options.vocabOnly !== true });
+    this.#begun.push(path);
     const flusher = new Flusher(partialPath(path));
     try {
       for (let i = resume; i < tensors.length; i++) {
         await this.#tensor(writer, i, tensors[i], flusher);
-        journal.record(i + 1);
+        journal.record(no, i + 1);
       }
     } catch (error) {
-      if (this.#keeps) journal.stop(writer.suspend());
+      if (this.#keeps(error)) journal.keep(no, writer);
       throw error;
     } finally {
       await flusher.close();
