@@ -3,6 +3,7 @@
  * @module
  */
 import { UsageError } from "../core/errors.ts";
+import { parseJson } from "../core/json.ts";
 import { type Command, EXIT, type Flags, MODEL_FLAGS } from "./command.ts";
 import { openModelFromFlags } from "./open.ts";
 
@@ -142,7 +143,7 @@ function templateKwargs(flags: Flags): Record<string, unknown> {
   if (text === undefined) return {};
   let value: unknown;
   try {
-    value = JSON.parse(text);
+    value = parseJson(text);
   } catch {
     value = undefined;
   }
