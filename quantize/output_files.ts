@@ -25,10 +25,10 @@ export function realPath(path: string): string | undefined {
  * @throws {UsageError} `usage.output_exists`, `usage.output`
  */
 export function refuseOutputs(outputs: readonly string[], inputs: readonly string[]): void {
-  const read = new Set(inputs.map(realPath));
+  const read = new Set(inputs.map(identity));
   const isInput = (path: string) => {
-    const real = realPath(path);
-    return real !== undefined && read.has(real);
+    const id = identity(path);
+    return id !== undefined && read.has(id);
   };
   for (const path of outputs) {
     refuseFolder(path);
@@ -46,6 +46,15 @@ export function refuseOutputs(outputs: readonly string[], inputs: readonly strin
       { at: { file: path, input: partial }, hint: "choose another output, or rename the input" },
     );
   }
+}
+
+/** The same for all names of a file, links of both kinds included; undefined when there is no such file. */
+function identity(path: string): string | undefined {
+  const real = realPath(path);
+  if (real === undefined) return undefined;
+  const { dev, ino, size, mtime } = Deno.statSync(real);
+  // Not every file system numbers its files, and some give a number twice.
+  return ino ? JSON.stringify([dev, ino, size, mtime]) : real;
 }
 
 /** @throws {UsageError} `usage.output` */

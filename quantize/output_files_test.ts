@@ -36,7 +36,8 @@ Deno.test("refuseOutputs() sees through links and other spellings of a path, and
     }
     Deno.renameSync(dir + "in", dir + "out.partial");
     Deno.symlinkSync(dir + "out.partial", dir + "new.partial");
-    for (const out of ["out", "new"]) {
+    Deno.linkSync(dir + "out.partial", dir + "hard.partial");
+    for (const out of ["out", "new", "hard"]) {
       assert.throws(() => refuseOutputs([dir + "other", dir + out], [dir + "out.partial"]), {
         code: "usage.output_exists",
         message: /until it is whole it is called .*\.partial, which is an input$/,
