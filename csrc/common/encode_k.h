@@ -92,7 +92,7 @@ BL_INLINE bool encode_q2_K_rows(const float *x, uint64_t n, const float *qw, Blo
         const float rs = 15.0f / ms, rm = 15.0f / mm;
         for (int j = 0; j < 16; j++) {
           b->scales[j] = ms > 0 ? uint8_t(rnd1(rs * batch.scale[16 * s + j])) : 0;
-          if (mm > 0) b->scales[j] |= uint8_t(rnd1(rm * batch.minimum[16 * s + j]) << 4);
+          if (mm > 0) b->scales[j] |= uint8_t(uint32_t(rnd1(rm * batch.minimum[16 * s + j])) << 4);
         }
         b->d = f32_to_f16(ms > 0 ? ms / 15.0f : 0.0f);
         b->dmin = f32_to_f16(mm > 0 ? mm / 15.0f : 0.0f);
