@@ -225,6 +225,27 @@ Deno.test("a backend reads the file that has a path now, not the one that had it
   assert.notEqual(sha256(bench.folder + "second.gguf"), sha256(bench.folder + "first.gguf"));
 });
 
+/**
+ * Kills a run once its journal has an entry. As soon as it writes it is made to wait for longer than the journal does
+ * between entries: a fast machine would be through before the first.
+ */
+async function killMidway(child: Deno.ChildProcess, files: () => string[], journal: string): Promise<void> {
+  let ended = false;
+  const status = child.status.then(() => ended = true);
+  const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+  const until = async (isThere: () => boolean) => {
+    while (!ended && !isThere()) await pause(1);
+    assert(!ended, "the run was over before it could be killed");
+  };
+  await until(() => files().some((name) => name.endsWith(".partial")));
+  child.kill("SIGSTOP");
+  await pause(1200);
+  child.kill("SIGCONT");
+  await until(() => files().includes(journal));
+  child.kill("SIGKILL");
+  await status;
+}
+
 Deno.test("a killed process resumes to the same bytes (C9)", async () => {
   using bench = new Bench({ n_embd: 1024, n_ff: 3072, n_layer: 2 });
   const main = `${repoDir}cli/main.ts`;
@@ -249,14 +270,8 @@ Deno.test("a killed process resumes to the same bytes (C9)", async () => {
       stderr: "null",
     });
   const child = command().spawn();
-  // killed once the journal tells of something
   const journal = bench.folder + "out.gguf.partial.json";
-  let ended = false;
-  const status = child.status.then(() => ended = true);
-  while (!ended && !bench.files().includes("out.gguf.partial.json")) await new Promise((r) => setTimeout(r, 10));
-  assert(!ended, "the run was over before it could be killed");
-  child.kill("SIGKILL");
-  await status;
+  await killMidway(child, () => bench.files(), "out.gguf.partial.json");
   assert(!bench.files().includes("out.gguf"));
   assert(JSON.parse(Deno.readTextFileSync(journal)).written[0] > 0);
   assert.equal((await command("--resume").output()).code, 0);
@@ -282,15 +297,8 @@ Deno.test("a killed prepare resumes to the same bytes, and a set has no names be
     const whole = await command("once.gguf").output();
     assert.equal(whole.code, 0, new TextDecoder().decode(whole.stderr));
     const names = () => [...Deno.readDirSync(folder)].map((e) => e.name).filter((n) => n.startsWith("out"));
-    const child = command("out.gguf", "--room", "16K").spawn(); // a row at a time, or it would be over too soon
-    let ended = false;
-    const status = child.status.then(() => ended = true);
-    while (!ended && !names().includes("out-00001-of-00003.gguf.partial.json")) {
-      await new Promise((r) => setTimeout(r, 5));
-    }
-    assert(!ended, "the run was over before it could be killed");
-    child.kill("SIGKILL");
-    await status;
+    const child = command("out.gguf").spawn();
+    await killMidway(child, names, "out-00001-of-00003.gguf.partial.json");
     await child.stderr.cancel();
     assert(names().every((n) => n.includes(".partial")), names().join());
     assert.equal((await command("out.gguf", "--resume").output()).code, 0);
