@@ -66,6 +66,14 @@ export const serve: Command = {
       help: "where reasoning goes: none leaves it in content, the others split it off",
     },
     {
+      name: "reasoning-budget",
+      type: "int",
+      value: "N",
+      default: -1,
+      min: -1,
+      help: "most tokens of reasoning where a request sets no limit: 0 = none, -1 = no limit",
+    },
+    {
       name: "chat-template-file",
       type: "string",
       value: "FILE",
@@ -102,17 +110,23 @@ export const serve: Command = {
       io.warn("the model has no chat template; chats use ChatML, see --chat-template-file");
     }
     const alias = flags.str("alias");
+    const model = servedModel(opened.model, {
+      ...(alias === undefined ? {} : { id: alias }),
+      ...(chatTemplate === undefined ? {} : { chatTemplate }),
+    });
+    const reasoningBudget = flags.num("reasoning-budget")!;
+    if (reasoningBudget !== -1 && model.chat.reasoningTags === undefined) {
+      io.warn("--reasoning-budget has no effect: this model's reasoning has no tag that could end it");
+    }
     const server = await listen(flags, () =>
       startServer({
-        model: servedModel(opened.model, {
-          ...(alias === undefined ? {} : { id: alias }),
-          ...(chatTemplate === undefined ? {} : { chatTemplate }),
-        }),
+        model,
         host: flags.str("host")!,
         port: flags.num("port")!,
         n_slots,
         apiKeys,
         reasoningFormat: flags.str("reasoning-format") as typeof REASONING_FORMATS[number],
+        reasoningBudget,
         templateKwargs: kwargs,
         build: `bloomery-${VERSION}`,
         onWarning: (text) => io.warn(text),

@@ -13,6 +13,8 @@ import type { SamplingRequest } from "./schemas.ts";
 /** Defaults that a request can override, and facts shown to clients. */
 export interface AppSettings {
   reasoningFormat: ReasoningFormat;
+  /** Tokens of reasoning that a request gets which sets no limit itself; -1 without limit. */
+  reasoningBudget: number;
   /** Template variables of every chat; the request's own win. */
   templateKwargs: Record<string, unknown>;
   /** What `build_info` and `system_fingerprint` say. */

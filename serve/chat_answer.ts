@@ -8,7 +8,7 @@ import { unsupported } from "./errors.ts";
 import { lazyConstraint, type ReasoningBlock } from "./constraint.ts";
 import { forcedCall, possibleCall } from "./forced_call.ts";
 import type { Generation } from "./generation.ts";
-import type { OutputParser, ReasoningFormat, Tokenizer } from "./model.ts";
+import type { OutputParser, ReasoningFormat } from "./model.ts";
 import { ReasoningBudget } from "./reasoning_budget.ts";
 import type { Conversation } from "./schemas.ts";
 
@@ -45,7 +45,8 @@ export function startChat(
   const maybe = possibleCall(request, chat);
   const withTools = request.tools?.length && request.tool_choice !== "none";
   const endingCalls = withTools && chat.callEndsReasoning ? chat.callTriggers : [];
-  const budget = budgetOf(request, reasoning, tokenizer, endingCalls);
+  const limit = reasoningLimit(app, request, reasoning);
+  const budget = limit && new ReasoningBudget(limit.block, limit.tokens, tokenizer, endingCalls);
   if (withTools && plan.constraint !== undefined && call === undefined) {
     throw unsupported("tools", "cannot be combined with a form for the answer");
   }
@@ -67,18 +68,19 @@ export function startChat(
   return { generation, parser, leave };
 }
 
-/** The limit of reasoning that a request sets, llama-server's two names for it. */
-function budgetOf(
+/** The block and the limit of its tokens: the request's, under llama-server's two names for it, or the server's. */
+function reasoningLimit(
+  app: App,
   request: ChatAnswerRequest,
-  reasoning: ReasoningBlock | undefined,
-  tokenizer: Tokenizer,
-  endingCalls: readonly string[],
-): ReasoningBudget | undefined {
+  block: ReasoningBlock | undefined,
+): { block: ReasoningBlock; tokens: number } | undefined {
   for (const name of ["reasoning_budget_tokens", "thinking_budget_tokens"] as const) {
-    const budget = request[name];
-    if (budget === undefined || budget === -1) continue;
-    if (reasoning === undefined) throw unsupported(name, "this model's reasoning has no tag that could end it");
-    return new ReasoningBudget(reasoning, budget, tokenizer, endingCalls);
+    const tokens = request[name];
+    if (tokens === undefined) continue;
+    if (tokens === -1) return undefined;
+    if (block === undefined) throw unsupported(name, "this model's reasoning has no tag that could end it");
+    return { block, tokens };
   }
-  return undefined;
+  const tokens = app.settings.reasoningBudget;
+  return tokens === -1 || block === undefined ? undefined : { block, tokens };
 }

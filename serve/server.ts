@@ -85,6 +85,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
   });
   const app = new App(model, scheduler, {
     reasoningFormat: options.reasoningFormat ?? "auto",
+    reasoningBudget: options.reasoningBudget ?? -1,
     templateKwargs: options.templateKwargs ?? {},
     build: options.build ?? "bloomery",
     warn: options.onWarning ?? (() => {}),

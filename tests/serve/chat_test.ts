@@ -112,7 +112,19 @@ Deno.test("a budget ends the reasoning after so many tokens, never within a char
     const bad = await post("/v1/chat/completions", { messages: ask("x"), reasoning_budget_tokens: -2 });
     assert.deepEqual([bad.status, bad.body.error.param], [400, "reasoning_budget_tokens"]);
   });
-  await withServer({ template: "<|channel|> <|message|>{{ messages[0].content }}" }, async ({ post }) => {
+  await withServer({ reasoningBudget: 5 }, async ({ client }) => {
+    const answer = async (budget: object) => {
+      const body = { model: "fake", messages: ask(`[[[<think>${"x".repeat(40)}</think>Yes.]]]`), temperature: 0 };
+      const { message } = (await client.chat.completions.create({ ...body, ...budget })).choices[0];
+      return (message as { reasoning_content?: string }).reasoning_content?.length;
+    };
+    assert.equal(await answer({}), 5, "the server's limit");
+    assert.equal(await answer({ reasoning_budget_tokens: 7 }), 7, "the request's");
+    assert.equal(await answer({ thinking_budget_tokens: -1 }), 40, "none at all");
+  });
+  const harmony = "<|channel|> <|message|>{{ messages[0].content }}";
+  await withServer({ template: harmony, reasoningBudget: 5 }, async ({ post }) => {
+    assert.equal((await post("/v1/chat/completions", { messages: ask("x"), max_tokens: 1 })).status, 200);
     const { status, body } = await post("/v1/chat/completions", { messages: ask("x"), thinking_budget_tokens: 9 });
     assert.deepEqual([status, body.error.param], [400, "thinking_budget_tokens"]);
   });
