@@ -647,9 +647,7 @@ Deno.test("createOutputParser() reads a long answer in linear time", () => {
     tools,
     startsInReasoning: true,
   });
-  const begin = performance.now();
-  let n = 0;
-  for (let i = 0; i < 60_000; i++) for (const d of parser.push("word <")) n += (d.reasoning_content ?? "").length;
-  assert.ok(n > 300_000);
-  assert.ok(performance.now() - begin < 5000);
+  let n = 0; // work that grows with the square of the answer would take hours
+  for (let i = 0; i < 600_000; i++) for (const d of parser.push("word <")) n += (d.reasoning_content ?? "").length;
+  assert.ok(n > 3_000_000);
 });

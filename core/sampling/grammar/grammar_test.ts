@@ -283,9 +283,8 @@ Deno.test("compileJsonSchema() keeps multipleOf exactly, within bounds too", () 
   );
   assertTexts(compileJsonSchema({ type: "number", multipleOf: 0.01 }), ["3", "-3.1", "12.99"], ["1.005", "1e3", "1."]);
   assertTexts(compileJsonSchema({ type: "number", multipleOf: 5 }), ["0", "-15", "100"], ["3", "5.0"]);
-  const begin = performance.now();
-  compileJsonSchema({ type: "integer", multipleOf: 256, minimum: 3 });
-  assert.ok(performance.now() - begin < 5000);
+  const largest = compileJsonSchema({ type: "integer", multipleOf: 256, minimum: 3 });
+  assertTexts(largest, ["256", "102400"], ["0", "3", "257"]);
 });
 
 Deno.test("compileJsonSchema() keeps the bounds of numbers exactly where they are integers", () => {
