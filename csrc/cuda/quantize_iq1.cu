@@ -4,25 +4,13 @@
 #include "../common/encode_iq1.h"
 
 namespace bl::cuda {
-namespace {
 
 using namespace lanes_cuda;
 
-template <uint32_t TYPE>
-__device__ bool encode_piece(const Piece &p) {
-  switch (TYPE) {
-    case TYPE_IQ1_S: return encode_iq1_s(p.lattice, p.x, p.n, p.weights, p.dst);
-    case TYPE_IQ1_M: return encode_iq1_m(p.lattice, p.x, p.n, p.weights, p.dst);
-  }
-  return false;
-}
-
-}  // namespace
-
 bool encode_iq1(uint32_t type, const EncodeJob &job, cudaStream_t stream) {
   switch (type) {
-    BL_ENCODE_CASE(TYPE_IQ1_S, BlockIQ1_S, 256)
-    BL_ENCODE_CASE(TYPE_IQ1_M, BlockIQ1_M, 256)
+    case TYPE_IQ1_S: return encode_with<BlockIQ1_S, 256, with_lattice<encode_iq1_s>>(job, stream);
+    case TYPE_IQ1_M: return encode_with<BlockIQ1_M, 256, with_lattice<encode_iq1_m>>(job, stream);
     default: return false;
   }
 }

@@ -47,8 +47,25 @@ void launch_encoder(const EncodeJob &job, cudaStream_t stream) {
   check(cudaGetLastError(), "encode_kernel");
 }
 
-// The case of a type in the switch of a quantize_*.cu: BLOCK values in a block of STRUCT; encode_piece<TYPE> calls the encoder.
-#define BL_ENCODE_CASE(TYPE, STRUCT, BLOCK) \
-  case TYPE: launch_encoder<PIECE / (BLOCK) * sizeof(STRUCT), encode_piece<TYPE>>(job, stream); return true;
+// Encoders of ../common as the kernel calls them.
+template <bool (*ENCODE)(const float *, uint64_t, const float *, void *)>
+__device__ bool plain(const Piece &p) {
+  return ENCODE(p.x, p.n, p.weights, p.dst);
+}
+template <bool (*ENCODE)(const float *, uint64_t, const float *, float, void *)>
+__device__ bool with_mean_square(const Piece &p) {
+  return ENCODE(p.x, p.n, p.weights, p.mean_square, p.dst);
+}
+template <bool (*ENCODE)(const Lattice &, const float *, uint64_t, const float *, void *)>
+__device__ bool with_lattice(const Piece &p) {
+  return ENCODE(p.lattice, p.x, p.n, p.weights, p.dst);
+}
+
+// Launches the encoder of a type whose blocks are a STRUCT of BLOCK values.   returns true
+template <class STRUCT, uint32_t BLOCK, bool (*ENCODE)(const Piece &)>
+bool encode_with(const EncodeJob &job, cudaStream_t stream) {
+  launch_encoder<PIECE / BLOCK * sizeof(STRUCT), ENCODE>(job, stream);
+  return true;
+}
 
 }  // namespace bl::cuda

@@ -8,29 +8,6 @@ namespace {
 
 using namespace lanes_cuda;
 
-template <uint32_t TYPE>
-__device__ bool encode_piece(const Piece &p) {
-  switch (TYPE) {
-    case TYPE_F32: return encode_f32(p.x, p.n, p.weights, p.dst);
-    case TYPE_F16: return encode_f16(p.x, p.n, p.weights, p.dst);
-    case TYPE_BF16: return encode_bf16(p.x, p.n, p.weights, p.dst);
-    case TYPE_Q1_0: return encode_q1_0(p.x, p.n, p.weights, p.dst);
-    case TYPE_Q2_0: return encode_q2_0(p.x, p.n, p.weights, p.dst);
-    case TYPE_Q4_0: return encode_symmetric_type<BlockQ4_0, 8>(p.x, p.n, p.weights, p.mean_square, p.dst);
-    case TYPE_Q4_1: return encode_affine_type<BlockQ4_1, 15>(p.x, p.n, p.weights, p.mean_square, p.dst);
-    case TYPE_Q5_0: return encode_symmetric_type<BlockQ5_0, 16>(p.x, p.n, p.weights, p.mean_square, p.dst);
-    case TYPE_Q5_1: return encode_affine_type<BlockQ5_1, 31>(p.x, p.n, p.weights, p.mean_square, p.dst);
-    case TYPE_Q8_0: return encode_q8_0(p.x, p.n, p.weights, p.dst);
-    case TYPE_TQ1_0: return encode_tq1_0(p.x, p.n, p.weights, p.dst);
-    case TYPE_TQ2_0: return encode_tq2_0(p.x, p.n, p.weights, p.dst);
-    case TYPE_MXFP4: return encode_mxfp4(p.x, p.n, p.weights, p.dst);
-    case TYPE_NVFP4: return encode_nvfp4(p.x, p.n, p.weights, p.dst);
-    case TYPE_IQ4_NL: return encode_iq4_nl(p.x, p.n, p.weights, p.dst);
-    case TYPE_IQ4_XS: return encode_iq4_xs(p.x, p.n, p.weights, p.dst);
-  }
-  return false;
-}
-
 __global__ void mean_square_kernel(const float *x, uint64_t n_rows, uint64_t n_per_row, float *out) {
   const uint64_t row = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (row < n_rows) out[row] = mean_square(x + row * n_per_row, n_per_row);
@@ -45,22 +22,22 @@ void row_mean_squares(const float *x, uint64_t n_rows, uint64_t n_per_row, float
 
 bool encode_simple(uint32_t type, const EncodeJob &job, cudaStream_t stream) {
   switch (type) {
-    BL_ENCODE_CASE(TYPE_F32, float, 1)
-    BL_ENCODE_CASE(TYPE_F16, uint16_t, 1)
-    BL_ENCODE_CASE(TYPE_BF16, uint16_t, 1)
-    BL_ENCODE_CASE(TYPE_Q1_0, BlockQ1_0, 128)
-    BL_ENCODE_CASE(TYPE_Q2_0, BlockQ2_0, 64)
-    BL_ENCODE_CASE(TYPE_Q4_0, BlockQ4_0, 32)
-    BL_ENCODE_CASE(TYPE_Q4_1, BlockQ4_1, 32)
-    BL_ENCODE_CASE(TYPE_Q5_0, BlockQ5_0, 32)
-    BL_ENCODE_CASE(TYPE_Q5_1, BlockQ5_1, 32)
-    BL_ENCODE_CASE(TYPE_Q8_0, BlockQ8_0, 32)
-    BL_ENCODE_CASE(TYPE_TQ1_0, BlockTQ1_0, 256)
-    BL_ENCODE_CASE(TYPE_TQ2_0, BlockTQ2_0, 256)
-    BL_ENCODE_CASE(TYPE_MXFP4, BlockMXFP4, 32)
-    BL_ENCODE_CASE(TYPE_NVFP4, BlockNVFP4, 64)
-    BL_ENCODE_CASE(TYPE_IQ4_NL, BlockIQ4_NL, 32)
-    BL_ENCODE_CASE(TYPE_IQ4_XS, BlockIQ4_XS, 256)
+    case TYPE_F32: return encode_with<float, 1, plain<encode_f32>>(job, stream);
+    case TYPE_F16: return encode_with<uint16_t, 1, plain<encode_f16>>(job, stream);
+    case TYPE_BF16: return encode_with<uint16_t, 1, plain<encode_bf16>>(job, stream);
+    case TYPE_Q1_0: return encode_with<BlockQ1_0, 128, plain<encode_q1_0>>(job, stream);
+    case TYPE_Q2_0: return encode_with<BlockQ2_0, 64, plain<encode_q2_0>>(job, stream);
+    case TYPE_Q4_0: return encode_with<BlockQ4_0, 32, with_mean_square<encode_symmetric_type<BlockQ4_0, 8>>>(job, stream);
+    case TYPE_Q4_1: return encode_with<BlockQ4_1, 32, with_mean_square<encode_affine_type<BlockQ4_1, 15>>>(job, stream);
+    case TYPE_Q5_0: return encode_with<BlockQ5_0, 32, with_mean_square<encode_symmetric_type<BlockQ5_0, 16>>>(job, stream);
+    case TYPE_Q5_1: return encode_with<BlockQ5_1, 32, with_mean_square<encode_affine_type<BlockQ5_1, 31>>>(job, stream);
+    case TYPE_Q8_0: return encode_with<BlockQ8_0, 32, plain<encode_q8_0>>(job, stream);
+    case TYPE_TQ1_0: return encode_with<BlockTQ1_0, 256, plain<encode_tq1_0>>(job, stream);
+    case TYPE_TQ2_0: return encode_with<BlockTQ2_0, 256, plain<encode_tq2_0>>(job, stream);
+    case TYPE_MXFP4: return encode_with<BlockMXFP4, 32, plain<encode_mxfp4>>(job, stream);
+    case TYPE_NVFP4: return encode_with<BlockNVFP4, 64, plain<encode_nvfp4>>(job, stream);
+    case TYPE_IQ4_NL: return encode_with<BlockIQ4_NL, 32, plain<encode_iq4_nl>>(job, stream);
+    case TYPE_IQ4_XS: return encode_with<BlockIQ4_XS, 256, plain<encode_iq4_xs>>(job, stream);
     default: return false;
   }
 }
