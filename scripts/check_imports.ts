@@ -1,6 +1,6 @@
 /**
- * Checks the direction of imports: `cli -> serve | eval | quantize -> core <- ffi`, npm packages each in the modules that may
- * know them, and pointers in ffi/ only. Part of `deno task ok`.
+ * Checks the direction of imports: `cli -> serve | eval | quantize -> core <- ffi`, no circles among modules, npm packages each
+ * in the modules that may know them, and pointers in ffi/ only. Part of `deno task ok`.
  * @module
  */
 
@@ -39,6 +39,31 @@ async function* sources(folder: string): AsyncGenerator<string> {
 
 const problems: string[] = [];
 let n_files = 0;
+/** The repository's modules that each module imports, types included: a circle of types is a circle of ideas. */
+const imports = new Map<string, string[]>();
+
+/** The circles of modules, one of each group whose members all lead to one another. */
+function circles(): string[][] {
+  const found: string[][] = [];
+  const done = new Set<string>(), path: string[] = [], onPath = new Map<string, number>(), told = new Set<string>();
+  const visit = (name: string): void => {
+    onPath.set(name, path.length);
+    path.push(name);
+    for (const target of imports.get(name) ?? []) {
+      const from = onPath.get(target);
+      if (from !== undefined) {
+        const circle = path.slice(from);
+        if (!circle.some((member) => told.has(member))) found.push([...circle, target]);
+        for (const member of circle) told.add(member);
+      } else if (!done.has(target)) visit(target);
+    }
+    path.pop();
+    onPath.delete(name);
+    done.add(name);
+  };
+  for (const name of imports.keys()) if (!done.has(name)) visit(name);
+  return found;
+}
 
 async function check(path: string): Promise<void> {
   n_files++;
@@ -51,6 +76,9 @@ async function check(path: string): Promise<void> {
     if (target.startsWith(".")) {
       const resolved = new URL(target, `file://${path}`).pathname.slice(root.length);
       const other = resolved.split("/")[0];
+      // An example in a comment imports the module that it is about.
+      const module = resolved.replace(/^\/+/, "");
+      if (module !== name) imports.set(name, [...imports.get(name) ?? [], module]);
       // Unit tests beside their source may open a backend and read goldens.
       const allowed = isTest ? [...(MAY[top] ?? []), "ffi", "tests", "core", "quantize"] : MAY[top] ?? [];
       if (other !== top && !allowed.includes(other)) {
@@ -80,6 +108,7 @@ for (const top of Object.keys(MAY)) {
     if (!(error instanceof Deno.errors.NotFound)) throw error;
   }
 }
+for (const circle of circles()) problems.push(`imports go in a circle: ${circle.join(" -> ")}`);
 for (const p of problems) console.error(p);
 console.log(`imports: ${n_files} files, ${problems.length} problems`);
 if (problems.length > 0) Deno.exitCode = 1;
