@@ -6,7 +6,7 @@
 import { ChatFormat as ModelFormat, textContent } from "../core/chat/format.ts";
 import { createOutputParser } from "../core/chat/reasoning.ts";
 import type { ChatMessage, ChatTemplateOptions } from "../core/chat/template.ts";
-import { callForm, detectFamily, preservedMarkers, reasoningTags } from "../core/chat/tool_calls/detect.ts";
+import { familyOf } from "../core/chat/tool_calls/families.ts";
 import { callRules } from "../core/chat/tool_calls/form.ts";
 import type { ChatFormat, ChatInput, Tokenizer } from "./model.ts";
 
@@ -16,9 +16,9 @@ import type { ChatFormat, ChatInput, Tokenizer } from "./model.ts";
  */
 export function chatFormat(source: string, options: ChatTemplateOptions, tokenizer: Tokenizer): ChatFormat {
   const template = new ModelFormat(source, options);
-  const family = detectFamily(source);
-  const tags = reasoningTags(source);
-  const form = callForm(source);
+  const family = familyOf(source);
+  const tags = family.reasoning;
+  const form = family.form?.(source);
   return {
     source,
     render: (input) => render(template, input, tags),
@@ -31,17 +31,17 @@ export function chatFormat(source: string, options: ChatTemplateOptions, tokeniz
         startsInReasoning: inReasoning,
         streaming: stream,
       }),
-    callTriggers: typeof family === "string" || form === undefined ? [] : family.triggers ?? family.starts,
-    callEndsReasoning: typeof family !== "string" && (family.callEndsReasoning ?? false),
+    callTriggers: form === undefined ? [] : family.triggers ?? family.starts,
+    callEndsReasoning: family.callEndsReasoning ?? false,
     callRules: (tools, many) => form && callRules(form, tools, many),
     reasoningTags: tags,
     preservedTokens: new Set(
-      preservedMarkers(source).flatMap((marker) => {
+      family.preserved.flatMap((marker) => {
         const ids = tokenizer.encode(marker, { addSpecial: false, parseSpecial: true });
         return ids.length === 1 ? [ids[0]] : [];
       }),
     ),
-    stops: typeof family === "string" ? [] : family.stops ?? [],
+    stops: family.stops ?? [],
   };
 }
 

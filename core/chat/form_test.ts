@@ -7,7 +7,7 @@ import type { Expr, Rules } from "../sampling/grammar/expr.ts";
 import { Grammar, GrammarMatcher, VocabTrie } from "../sampling/grammar/mod.ts";
 import { ChatFormat } from "./format.ts";
 import { createOutputParser } from "./reasoning.ts";
-import { callForm, reasoningTags } from "./tool_calls/detect.ts";
+import { familyOf } from "./tool_calls/families.ts";
 import { callRules } from "./tool_calls/form.ts";
 
 const tools = [
@@ -116,6 +116,7 @@ function write({ root, rules }: Rules, random: () => number): string {
   return go(rules.get(root)!, 0);
 }
 
+const callForm = (template: string) => familyOf(template).form?.(template);
 const noVocab = new VocabTrie(1, () => undefined);
 
 function takes(grammar: Grammar, text: string): boolean {
@@ -312,7 +313,7 @@ function assertTakesOwn(name: string, source: string): void {
       addGenerationPrompt: false,
     });
     // The call is the last thing in the prompt but for markers that end the turn.
-    const tags = reasoningTags(source);
+    const tags = familyOf(source).reasoning;
     const starts = Array.from(prompt, (_, i) => i).filter((i) => prompt.startsWith("weather", i)).slice(-args.length);
     const found = Array.from({ length: starts[0] + 1 }, (_, i) => starts[0] - i).some((from) => {
       if (tags && prompt.slice(from, starts[0]).includes(tags.end)) return false;

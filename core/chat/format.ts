@@ -11,7 +11,7 @@ import { strftime } from "./jinja/methods.ts";
 import { ChatTemplate, type ChatTemplateOptions } from "./template.ts";
 import type { ChatMessage, ContentPart } from "./messages.ts";
 import { withToolResponses } from "./tool_responses.ts";
-import { preservedMarkers, reasoningTags } from "./tool_calls/detect.ts";
+import { familyOf } from "./tool_calls/families.ts";
 
 export interface ChatRenderInput {
   messages: readonly ChatMessage[];
@@ -69,7 +69,7 @@ export class ChatFormat {
 
   /** Markers that the parser needs to see as text although the vocabulary has them as control tokens. */
   get preservedMarkers(): readonly string[] {
-    return preservedMarkers(this.source);
+    return familyOf(this.source).preserved;
   }
 
   /** The prompt alone, without asking where the answer begins. Errors as `render`. */
@@ -126,7 +126,7 @@ export class ChatFormat {
   #kwargs(given: Record<string, unknown>, tools: readonly unknown[]): Record<string, unknown> {
     const now = this.#now();
     const kwargs: Record<string, unknown> = {
-      enable_thinking: reasoningTags(this.source) !== undefined,
+      enable_thinking: familyOf(this.source).reasoning !== undefined,
       date_string: strftime(now, "%d %b %Y"),
       datetime: strftime(now, "%b %d %Y"),
     };
@@ -230,7 +230,7 @@ export class ChatFormat {
 
 /** Whether the text leaves a reasoning block of the template's family open. */
 export function opensReasoning(template: string, generationPrompt: string): boolean {
-  const tags = reasoningTags(template);
+  const tags = familyOf(template).reasoning;
   return tags !== undefined && generationPrompt.lastIndexOf(tags.start) > generationPrompt.lastIndexOf(tags.end);
 }
 

@@ -10,4 +10,4 @@ export type { Delta, OutputParser, OutputParserOptions, ReasoningFormat } from "
 export { StopMatcher } from "./stop.ts";
 export { ChatTemplate } from "./template.ts";
 export type { ChatTemplateOptions, RenderArgs } from "./template.ts";
-export { detectFamily, preservedMarkers, reasoningTags } from "./tool_calls/detect.ts";
+export { familyOf } from "./tool_calls/families.ts";

@@ -6,12 +6,11 @@
  * `tool_calls/writer.ts` for when a call is sure to be one.
  * @module
  */
-import type { Family, ToolSet } from "./tool_calls/call.ts";
-import { detectFamily } from "./tool_calls/detect.ts";
-import { harmony } from "./tool_calls/harmony.ts";
-import { kimiK3 } from "./tool_calls/kimi_k3.ts";
+import type { ToolSet } from "./tool_calls/call.ts";
+import { familyOf } from "./tool_calls/families.ts";
+import type { AnswerSetup, Family, Sink } from "./tool_calls/family.ts";
 import { literal, type Reading, Source, space, until } from "./tool_calls/stream.ts";
-import { type CallSink, CallWriter } from "./tool_calls/writer.ts";
+import { CallWriter } from "./tool_calls/writer.ts";
 
 export type ReasoningFormat = "none" | "auto" | "deepseek" | "deepseek-legacy";
 
@@ -49,15 +48,9 @@ export interface OutputParser {
   finish(): Delta[];
 }
 
-/** Where the readers put what they found. */
-export interface Sink extends CallSink {
-  content(text: string, malformed?: boolean): void;
-  reasoning(text: string): void;
-}
-
 /** A parser for one answer of a model with this template. */
 export function createOutputParser(options: OutputParserOptions): OutputParser {
-  const family = detectFamily(options.template);
+  const family = familyOf(options.template);
   const tools = toolSet(options.tools);
   const streaming = options.streaming ?? true;
   const keep = options.reasoningFormat === "none" || (options.reasoningFormat === "deepseek-legacy" && streaming);
@@ -74,8 +67,7 @@ export function createOutputParser(options: OutputParserOptions): OutputParser {
       else if (text !== "") out.push({ reasoning_content: text });
     },
     call(index, name, id) {
-      const idLength = typeof family === "string" ? undefined : family.idLength;
-      id ??= options.newId?.() ?? randomId(idLength ?? 32);
+      id ??= options.newId?.() ?? randomId(family.idLength ?? 32);
       out.push({ tool_call: { index, id, name, arguments: "" } });
     },
     argumentsText(index, text, malformed) {
@@ -92,13 +84,7 @@ export function createOutputParser(options: OutputParserOptions): OutputParser {
     parallel: options.parallelToolCalls ?? true,
     writer: new CallWriter(source, sink, streaming, options.parallelToolCalls ?? true),
   };
-  const reading = family === "harmony"
-    ? harmony(source, sink, setup)
-    : family === "kimi-k3"
-    ? kimiK3(source, sink, setup)
-    : family.whole
-    ? family.whole(source, sink, setup)
-    : answer(source, sink, family, setup);
+  const reading = family.whole ? family.whole(source, sink, setup) : answer(source, sink, family, setup);
   let over = false;
   const step = () => {
     if (!over) over = reading.next().done ?? false;
@@ -115,17 +101,6 @@ export function createOutputParser(options: OutputParserOptions): OutputParser {
       return step();
     },
   };
-}
-
-/** What a reader of a whole answer must know. */
-export interface AnswerSetup {
-  /** Reasoning stays in content, tags and all. */
-  keepReasoning: boolean;
-  startsInReasoning: boolean;
-  /** Undefined where the request has no tools. */
-  tools: ToolSet | undefined;
-  parallel: boolean;
-  writer: CallWriter;
 }
 
 /** Reads an answer: reasoning at its start, then content and calls. */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import { createOutputParser, type Delta, type ReasoningFormat } from "./reasoning.ts";
-import { detectFamily } from "./tool_calls/detect.ts";
+import { familyOf } from "./tool_calls/families.ts";
 import { JsonScanner } from "./tool_calls/json_scan.ts";
 
 const tools = [
@@ -332,11 +332,8 @@ const samples: [family: FamilyName, text: string, expected: Partial<Answer>][] =
 
 const full = (a: Partial<Answer>): Answer => ({ content: "", reasoning: "", calls: [], malformed: false, ...a });
 
-Deno.test("detectFamily() tells every family by its markers", () => {
-  for (const [name, template] of Object.entries(templates)) {
-    const family = detectFamily(template);
-    assert.equal(typeof family === "string" ? family : family.name, name);
-  }
+Deno.test("familyOf() tells every family by its markers", () => {
+  for (const [name, template] of Object.entries(templates)) assert.equal(familyOf(template).name, name);
 });
 
 Deno.test("createOutputParser() reads reasoning, content and calls of every family", () => {

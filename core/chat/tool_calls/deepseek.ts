@@ -3,7 +3,7 @@
  * @module
  */
 import { alt, seq, text } from "../../sampling/grammar/expr.ts";
-import type { Family } from "./call.ts";
+import type { Family } from "./family.ts";
 import { jsonArguments } from "./json_call.ts";
 import { before, closing, literal, space } from "./stream.ts";
 

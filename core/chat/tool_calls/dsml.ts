@@ -4,7 +4,7 @@
  * @module
  */
 import { text } from "../../sampling/grammar/expr.ts";
-import type { Family } from "./call.ts";
+import type { Family } from "./family.ts";
 import { taggedCalls, taggedForm } from "./tagged.ts";
 
 export function dsml(block: "function_calls" | "tool_calls"): Family {

@@ -4,7 +4,8 @@
  * @module
  */
 import { seq, text } from "../../sampling/grammar/expr.ts";
-import type { Family, ToolSet } from "./call.ts";
+import type { ToolSet } from "./call.ts";
+import type { Family } from "./family.ts";
 import { jsonArguments } from "./json_call.ts";
 import { literal, type Reading, type Source, space, until } from "./stream.ts";
 

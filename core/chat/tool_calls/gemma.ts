@@ -3,7 +3,8 @@
  * `<|channel>thought … <channel|>`. A call is shown once it is complete.
  * @module
  */
-import { type Family, tryJson } from "./call.ts";
+import { tryJson } from "./call.ts";
+import type { Family } from "./family.ts";
 import { before, literal } from "./stream.ts";
 
 const QUOTE = '<|"|>';

@@ -3,7 +3,7 @@
  * @module
  */
 import { text } from "../../sampling/grammar/expr.ts";
-import type { Family } from "./call.ts";
+import type { Family } from "./family.ts";
 import { objectCall } from "./form.ts";
 import { callObject } from "./json_call.ts";
 import { space } from "./stream.ts";

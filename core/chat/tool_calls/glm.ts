@@ -5,7 +5,7 @@
  */
 import { seq, text } from "../../sampling/grammar/expr.ts";
 import { Members } from "./arguments.ts";
-import type { Family } from "./call.ts";
+import type { Family } from "./family.ts";
 import { elements } from "./form.ts";
 import { before, literal, space } from "./stream.ts";
 

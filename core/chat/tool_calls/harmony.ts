@@ -3,8 +3,8 @@
  * `analysis` is reasoning; `commentary` to `functions.NAME` is a call; `commentary` to nobody and `final` are content.
  * @module
  */
-import type { AnswerSetup, Sink } from "../reasoning.ts";
 import { alt, optional, repeat, seq, text, without } from "../../sampling/grammar/expr.ts";
+import type { AnswerSetup, Family, Sink } from "./family.ts";
 import type { CallForm } from "./form.ts";
 import { jsonArguments } from "./json_call.ts";
 import { before, literal, type Reading, type Source, space, until } from "./stream.ts";
@@ -12,10 +12,8 @@ import { before, literal, type Reading, type Source, space, until } from "./stre
 const MESSAGE = "<|message|>", CHANNEL = "<|channel|>", START = "<|start|>";
 const ENDS = ["<|end|>", "<|call|>", "<|return|>"];
 
-export const harmonyPreserved = [CHANNEL, "<|constrain|>", MESSAGE, START, "<|end|>"];
-
 /** A call behind any number of thoughts; its header as the model writes it. */
-export const harmonyForm: CallForm = {
+const form: CallForm = {
   begin: repeat(
     seq(text(`${CHANNEL}analysis${MESSAGE}`), without("<|"), text(`<|end|>${START}assistant`)),
     0,
@@ -32,8 +30,16 @@ export const harmonyForm: CallForm = {
     ),
 };
 
+export const harmony: Family = {
+  name: "harmony",
+  starts: [],
+  whole: answer,
+  form: () => form,
+  preserved: [CHANNEL, "<|constrain|>", MESSAGE, START, "<|end|>"],
+};
+
 /** Reads a whole answer, whose prompt ended in `<|start|>assistant`. */
-export function* harmony(s: Source, sink: Sink, setup: AnswerSetup): Reading<void> {
+function* answer(s: Source, sink: Sink, setup: AnswerSetup): Reading<void> {
   while (true) {
     const from = s.pos;
     yield* space(s);

@@ -4,7 +4,7 @@
  * @module
  */
 import { alt, seq, text } from "../../sampling/grammar/expr.ts";
-import type { Family } from "./call.ts";
+import type { Family } from "./family.ts";
 import { objectCall } from "./form.ts";
 import { callObject } from "./json_call.ts";
 import { closing, space } from "./stream.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 import { classOf, repeat, seq, text } from "../../sampling/grammar/expr.ts";
-import type { Family } from "./call.ts";
+import type { Family } from "./family.ts";
 import { callArray, type CallKeys, callObject, jsonArguments, keyedCall } from "./json_call.ts";
 import { before, closing, literal, space } from "./stream.ts";
 

@@ -3,10 +3,10 @@
  * tools, each of which the prompt may have opened.
  * @module
  */
-import type { AnswerSetup, Sink } from "../reasoning.ts";
 import { classOf, optional, repeat, seq, text } from "../../sampling/grammar/expr.ts";
 import { Members } from "./arguments.ts";
 import type { ToolSet } from "./call.ts";
+import type { AnswerSetup, Family, Sink } from "./family.ts";
 import { type CallForm, elements } from "./form.ts";
 import { before, closing, literal, type Reading, type Source, space, until } from "./stream.ts";
 import type { CallWriter } from "./writer.ts";
@@ -14,9 +14,7 @@ import type { CallWriter } from "./writer.ts";
 const OPEN = "<|open|>", CLOSE = "<|close|>", SEP = "<|sep|>";
 const open = (tag: string) => `${OPEN}${tag}${SEP}`, close = (tag: string) => `${CLOSE}${tag}${SEP}`;
 
-export const kimiK3Preserved = [OPEN, CLOSE, SEP, "<|end_of_msg|>"];
-
-export const kimiK3Form: CallForm = {
+const form: CallForm = {
   begin: seq(optional(seq(optional(text(open("response"))), text(close("response")))), text(open("tools"))),
   end: text(close("tools")),
   between: text(""),
@@ -37,8 +35,17 @@ export const kimiK3Form: CallForm = {
     ),
 };
 
+export const kimiK3: Family = {
+  name: "kimi-k3",
+  reasoning: { start: open("think"), end: close("think") },
+  starts: [],
+  whole: answer,
+  form: () => form,
+  preserved: [OPEN, CLOSE, SEP, "<|end_of_msg|>"],
+};
+
 /** Reads a whole answer. */
-export function* kimiK3(s: Source, sink: Sink, setup: AnswerSetup): Reading<void> {
+function* answer(s: Source, sink: Sink, setup: AnswerSetup): Reading<void> {
   const ends = [close("response"), close("message"), "<|end_of_msg|>"];
   const tools = setup.tools ? [open("tools")] : [];
   let thinking = setup.startsInReasoning;

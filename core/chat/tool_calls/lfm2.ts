@@ -4,7 +4,8 @@
  * @module
  */
 import { alt, optional, repeat, seq, text } from "../../sampling/grammar/expr.ts";
-import { type Call, type Family, fromPython, type ToolSet, tryJson } from "./call.ts";
+import { type Call, fromPython, type ToolSet, tryJson } from "./call.ts";
+import type { Family } from "./family.ts";
 import { checkKey, type FormMember } from "./form.ts";
 import { before } from "./stream.ts";
 

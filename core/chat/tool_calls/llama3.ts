@@ -2,7 +2,8 @@
  * Llama 3.1 to 3.3: the whole answer is one bare object `{"name", "parameters"}`, at times behind `<|python_tag|>`.
  * @module
  */
-import type { Family, ToolSet } from "./call.ts";
+import type { ToolSet } from "./call.ts";
+import type { Family } from "./family.ts";
 import { objectCall } from "./form.ts";
 import { callObject } from "./json_call.ts";
 import { type Reading, type Source, space } from "./stream.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 import { text } from "../../sampling/grammar/expr.ts";
-import type { Family } from "./call.ts";
+import type { Family } from "./family.ts";
 import { objectCall } from "./form.ts";
 import { callArray, callObject } from "./json_call.ts";
 import { literal, space } from "./stream.ts";

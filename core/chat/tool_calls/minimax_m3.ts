@@ -4,7 +4,8 @@
  */
 import { seq, text } from "../../sampling/grammar/expr.ts";
 import { Members } from "./arguments.ts";
-import { type Family, looseJson } from "./call.ts";
+import { looseJson } from "./call.ts";
+import type { Family } from "./family.ts";
 import { cannotWrite, checkKey, type FormMember, memberList } from "./form.ts";
 import { before, literal, type Reading, type Source, space } from "./stream.ts";
 

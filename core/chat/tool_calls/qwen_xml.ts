@@ -4,7 +4,7 @@
  * @module
  */
 import { alt, seq, text } from "../../sampling/grammar/expr.ts";
-import type { Family } from "./call.ts";
+import type { Family } from "./family.ts";
 import { closing } from "./stream.ts";
 import { taggedCall, taggedCalls, taggedForm, type TaggedFormat } from "./tagged.ts";
 

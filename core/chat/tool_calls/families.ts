@@ -2,15 +2,14 @@
  * Which family a chat template belongs to, from markers in its text; the order of the questions matters.
  * @module
  */
-import type { Family } from "./call.ts";
 import { deepseek } from "./deepseek.ts";
 import { dsml } from "./dsml.ts";
-import type { CallForm } from "./form.ts";
+import type { Family } from "./family.ts";
 import { functionary32 } from "./functionary.ts";
 import { gemma4 } from "./gemma.ts";
 import { gigachat } from "./gigachat.ts";
 import { glm } from "./glm.ts";
-import { harmonyForm, harmonyPreserved } from "./harmony.ts";
+import { harmony } from "./harmony.ts";
 import { hermes } from "./hermes.ts";
 import {
   apertus,
@@ -24,7 +23,7 @@ import {
   nemotronV2,
 } from "./json_list.ts";
 import { kimiK2 } from "./kimi.ts";
-import { kimiK3Form, kimiK3Preserved } from "./kimi_k3.ts";
+import { kimiK3 } from "./kimi_k3.ts";
 import { lfm2 } from "./lfm2.ts";
 import { llama3 } from "./llama3.ts";
 import { minimaxM1, minimaxM2 } from "./minimax.ts";
@@ -32,15 +31,12 @@ import { minimaxM3 } from "./minimax_m3.ts";
 import { mistral } from "./mistral.ts";
 import { qwenXml, seedOss } from "./qwen_xml.ts";
 
-/** A family, or the name of a reader of whole answers. */
-export type Detected = Family | "harmony" | "kimi-k3";
-
-const families: [family: Detected, ...markers: string[]][] = [
+const families: [family: Family, ...markers: string[]][] = [
   [mistral, "[SYSTEM_PROMPT]", "[TOOL_CALLS]"],
-  ["harmony", "<|channel|>", "<|message|>"],
+  [harmony, "<|channel|>", "<|message|>"],
   [functionary32, ">>>all", ">>>${recipient}"],
   [kimiK2, "<|tool_calls_section_begin|>", "<|tool_call_begin|>"],
-  ["kimi-k3", "<|open|>", "<|close|>", "<|end_of_msg|>"],
+  [kimiK3, "<|open|>", "<|close|>", "<|end_of_msg|>"],
   [cohereMoe, "<|START_TEXT|>", "<|START_ACTION|>"],
   [lfm2, "<|tool_list_start|>"],
   [lfm2, "List of tools: ["],
@@ -79,25 +75,7 @@ const plain: Family = {
   preserved: ["<think>", "</think>"],
 };
 
-/** Tags around reasoning in the template's family; undefined where it has none, or reasoning is a message of its own. */
-export function reasoningTags(template: string): { start: string; end: string } | undefined {
-  const family = detectFamily(template);
-  if (family === "kimi-k3") return { start: "<|open|>think<|sep|>", end: "<|close|>think<|sep|>" };
-  return family === "harmony" ? undefined : family.reasoning;
-}
-
-export function detectFamily(template: string): Detected {
+/** The family that a chat template belongs to: how its models write reasoning and calls. */
+export function familyOf(template: string): Family {
   return families.find(([, ...markers]) => markers.every((m) => template.includes(m)))?.[0] ?? plain;
-}
-
-/** How the template's family writes calls; undefined where it has none that a grammar could say. */
-export function callForm(template: string): CallForm | undefined {
-  const family = detectFamily(template);
-  return family === "harmony" ? harmonyForm : family === "kimi-k3" ? kimiK3Form : family.form?.(template);
-}
-
-/** Markers of the template's family that must reach the parser as text although they are control tokens. */
-export function preservedMarkers(template: string): readonly string[] {
-  const family = detectFamily(template);
-  return family === "harmony" ? harmonyPreserved : family === "kimi-k3" ? kimiK3Preserved : family.preserved;
 }
