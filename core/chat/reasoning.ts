@@ -6,6 +6,7 @@
  * `tool_calls/writer.ts` for when a call is sure to be one.
  * @module
  */
+import { ArgumentType } from "./tool_calls/argument_type.ts";
 import type { ToolSet } from "./tool_calls/call.ts";
 import { familyOf } from "./tool_calls/families.ts";
 import type { AnswerSetup, Family, Sink } from "./tool_calls/family.ts";
@@ -106,39 +107,27 @@ export function createOutputParser(options: OutputParserOptions): OutputParser {
 /** Reads an answer: reasoning at its start, then content and calls. */
 function* answer(s: Source, sink: Sink, family: Family, setup: AnswerSetup): Reading<void> {
   const tags = family.reasoning;
-  let marker: string | undefined;
-  const starts = setup.tools ? family.starts : [];
-  if (tags) {
-    let opened = setup.startsInReasoning;
-    if (!opened || !setup.keepReasoning) {
-      // A model may open the block once more although the prompt did.
-      yield* space(s);
-      if ((yield* literal(s, [tags.start])) !== undefined) opened = true;
-      else if (!opened) s.pos = 0;
-      if (setup.keepReasoning || !opened) s.pos = 0;
-    }
-    if (opened) {
-      const ends = family.callEndsReasoning ? [tags.end, ...starts] : [tags.end];
-      if (setup.keepReasoning) {
-        marker = yield* until(s, ends, (text) => sink.content(text), false);
-        if (marker === tags.end) sink.content(tags.end);
-      } else {
-        yield* space(s);
-        marker = yield* until(s, ends, (text) => sink.reasoning(text), true);
-        if (marker === tags.end) yield* space(s);
-      }
-      if (marker === undefined) return;
-      if (marker === tags.end) marker = undefined;
-    }
+  let opened = setup.startsInReasoning;
+  if (tags && (!opened || !setup.keepReasoning)) {
+    // A model may open the block once more although the prompt did.
+    yield* space(s);
+    if ((yield* literal(s, [tags.start])) !== undefined) opened = true;
+    else if (!opened) s.pos = 0;
+    if (setup.keepReasoning || !opened) s.pos = 0;
   }
-  if (family.content && marker === undefined) {
+  const ended = tags && opened ? yield* reasoning(s, sink, family, setup, tags.end) : "closed";
+  if (ended === undefined) return;
+  s.beginShown();
+  if (ended === "call") return yield* body(s, sink, family, setup, setup.keepReasoning ? undefined : tags!.end);
+  if (family.content) {
     const from = s.pos;
     yield* space(s);
     if ((yield* literal(s, [family.content.start])) === undefined) s.pos = from;
   }
-  if (setup.tools && family.bare && family.bareStarts && marker === undefined) {
+  if (setup.tools && family.bare && family.bareStarts) {
     const from = s.pos;
     yield* space(s);
+    s.callFrom = s.offset(s.pos);
     const opener = yield* literal(s, family.bareStarts);
     s.pos -= opener?.length ?? 0;
     if (opener !== undefined) {
@@ -148,62 +137,102 @@ function* answer(s: Source, sink: Sink, family: Family, setup: AnswerSetup): Rea
       else sink.content(s.since(s.mark));
     } else s.pos = from;
   }
-  yield* body(s, sink, family, setup, starts, marker);
+  yield* body(s, sink, family, setup);
 }
 
-function* body(
+/**
+ * Reads reasoning up to its closing tag. Where the family's calls may end it, a whole call does; what is none is
+ * reasoning.
+ * @returns What ended it; undefined where the text ended first.
+ */
+function* reasoning(
   s: Source,
   sink: Sink,
   family: Family,
   setup: AnswerSetup,
-  starts: readonly string[],
-  first: string | undefined,
-): Reading<void> {
-  const ends = family.content ? [family.content.end] : [];
-  let marker = first;
-  let open = true; // further calls are read
+  end: string,
+): Reading<"closed" | "call" | undefined> {
+  const { keepReasoning: keep, tools, writer } = setup;
+  const show = (text: string) => keep ? sink.content(text) : sink.reasoning(text);
+  const starts = tools && family.callEndsReasoning ? family.starts : [];
+  s.place = "reasoning";
+  if (!keep) yield* space(s);
   while (true) {
-    if (marker === undefined) {
-      marker = yield* until(
-        s,
-        [...(open ? starts : []), ...ends],
-        (text) => sink.content(text),
-        starts.length > 0 || ends.length > 0,
-      );
-      if (marker === undefined) return;
-      if (ends.includes(marker)) {
-        marker = undefined;
-        yield* space(s);
-        continue;
-      }
+    const marker = yield* until(s, [end, ...starts], show, !keep, keep ? [] : [end]);
+    if (marker === undefined) return undefined;
+    if (marker === end) {
+      s.beginAnswer();
+      if (keep) sink.content(end);
+      else yield* space(s);
+      return "closed";
     }
+    const from = s.mark, behind = s.pos, n_calls = writer.count;
+    const called = yield* writer.cautiously(family.calls!(s, marker, tools!, writer));
+    if (called || writer.count > n_calls) {
+      if (called) yield* space(s);
+      else sink.content(s.since(s.mark), true);
+      return "call";
+    }
+    s.place = "reasoning";
+    s.pos = s.mark = behind;
+    show(s.text.slice(from, behind));
+  }
+}
+
+/**
+ * Reads content and calls.
+ * @param unclosed The tag of a reasoning that a call ended: it may follow, and is nobody's text then.
+ */
+function* body(s: Source, sink: Sink, family: Family, setup: AnswerSetup, unclosed?: string): Reading<void> {
+  const starts = setup.tools ? family.starts : [];
+  const ends = family.content ? [family.content.end] : [];
+  if (unclosed !== undefined) ends.push(unclosed);
+  let open = setup.parallel || setup.writer.count === 0; // further calls are read
+  while (true) {
+    s.place = "answer";
+    s.forget();
+    const marker = yield* until(
+      s,
+      [...(open ? starts : []), ...ends],
+      (text) => sink.content(text),
+      starts.length > 0 || ends.length > 0,
+      ends,
+    );
+    if (marker === undefined) return;
+    if (ends.includes(marker)) {
+      if (marker === unclosed) ends.pop();
+      yield* space(s);
+      continue;
+    }
+    s.place = "head";
     if (yield* family.calls!(s, marker, setup.tools!, setup.writer)) {
       open = setup.parallel;
       yield* space(s);
     } else sink.content(s.since(s.mark), true);
-    s.forget();
-    marker = undefined;
   }
 }
 
 /** Looks tools up by name; `true` accepts every name. */
 function toolSet(tools: boolean | readonly unknown[] | undefined): ToolSet | undefined {
-  if (tools === true) return { has: (name) => name !== "", begins: () => true, isString: () => undefined };
+  if (tools === true) {
+    const any = new ArgumentType(true);
+    return { has: (name) => name !== "", begins: (text) => text.length <= MAX_NAME, type: () => any };
+  }
   if (tools === undefined || tools === false || tools.length === 0) return undefined;
-  const schemas = new Map<string, any>();
+  const schemas = new Map<string, ArgumentType>();
   for (const tool of tools as any[]) {
     const f = tool?.function ?? tool;
-    if (typeof f?.name === "string") schemas.set(f.name, f.parameters ?? {});
+    if (typeof f?.name === "string") schemas.set(f.name, new ArgumentType(f.parameters ?? {}));
   }
   return {
     has: (name) => schemas.has(name),
     begins: (text) => schemas.keys().some((name) => name.startsWith(text)),
-    isString(name, argument) {
-      const type = schemas.get(name)?.properties?.[argument]?.type;
-      return type === undefined ? undefined : Array.isArray(type) ? undefined : type === "string";
-    },
+    type: (name, argument) => schemas.get(name)!.property(argument),
   };
 }
+
+/** Longest name of a tool, where the request's are not known. */
+const MAX_NAME = 256;
 
 function randomId(length: number): string {
   const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";

@@ -3,7 +3,7 @@
  * string character by character, any other value once it is complete.
  * @module
  */
-import { looseJson, type ToolSet } from "./call.ts";
+import type { ToolSet } from "./call.ts";
 import { before, literal, type Reading, type Source, until } from "./stream.ts";
 import type { CallWriter } from "./writer.ts";
 
@@ -37,17 +37,15 @@ export class Members {
     s: Source,
     key: string,
     close: string,
-    { literally = this.tools.isString(this.name, key), padded = false }: {
-      literally?: boolean | undefined;
-      padded?: boolean;
-    } = {},
+    { literally, padded = false }: { literally?: boolean | undefined; padded?: boolean } = {},
   ): Reading<boolean> {
-    if (literally === true) {
+    const type = this.tools.type(this.name, key);
+    if (literally ?? type.isString) {
       if (padded) yield* literal(s, ["\n"]);
       this.#key(key);
       this.w.write('"');
       const ends = padded ? ["\n" + close, close] : [close];
-      const end = yield* until(s, ends, (text) => this.w.write(escaped(text)), false);
+      const end = yield* until(s, ends, (text) => this.w.write(escaped(text)), false, ends);
       if (end === undefined) return false;
       this.w.write('"');
       return true;
@@ -56,7 +54,7 @@ export class Members {
     if (value === undefined) return false;
     const text = padded ? value.text.replace(/^\n/, "").replace(/\n$/, "") : value.text;
     this.#key(key);
-    this.w.write(looseJson(text));
+    this.w.write(type.json(text));
     return true;
   }
 

@@ -5,7 +5,7 @@
 import { alt, seq, text } from "../../sampling/grammar/expr.ts";
 import type { Family } from "./family.ts";
 import { jsonArguments } from "./json_call.ts";
-import { before, closing, literal, space } from "./stream.ts";
+import { before, closing, cutOff, literal, space } from "./stream.ts";
 
 const SECTION = "<｜tool▁calls▁begin｜>", SECTION_END = "<｜tool▁calls▁end｜>";
 const CALL = "<｜tool▁call▁begin｜>", CALL_END = "<｜tool▁call▁end｜>", SEPARATOR = "<｜tool▁sep｜>";
@@ -20,7 +20,7 @@ export const deepseek: Family = {
       yield* space(s);
       const next = yield* literal(s, [CALL, SECTION_END]);
       if (next !== CALL) {
-        if (next === undefined && n > 0) s.pos = end;
+        if (next === undefined && n > 0) s.pos = cutOff(s, [CALL, SECTION_END]) ? s.text.length : end;
         return n > 0;
       }
       let name = (yield* before(s, [SEPARATOR]))?.text.trim();

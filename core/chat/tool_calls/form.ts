@@ -23,6 +23,7 @@ import {
 } from "../../sampling/grammar/expr.ts";
 import { parseJsonSchema } from "../../sampling/grammar/json_schema.ts";
 import { textOtherThan } from "../../sampling/grammar/json_strings.ts";
+import { ArgumentType } from "./argument_type.ts";
 
 /** How a family writes calls. */
 export interface CallForm {
@@ -187,13 +188,8 @@ function formTool(f: ToolFunction, rules: Map<string, Expr>, ignored: Set<string
   const member = (key: string, i: number): FormMember => {
     const given = Object.hasOwn(properties, key) ? properties[key] ?? true : true;
     const at = `#/properties/${key.replaceAll("~", "~0").replaceAll("/", "~1")}`;
-    const schema = isObject(given) ? given : {};
-    const isString = schema.type === "string";
-    const texts: unknown[] | undefined = "const" in schema
-      ? [schema.const]
-      : Array.isArray(schema.enum) && schema.enum.length > 0
-      ? schema.enum
-      : undefined;
+    const type = new ArgumentType(given, document);
+    const { isString, values: texts } = type;
     // A "<" within a value, which could begin a marker, is written in JSON's other way.
     const json = () => added(`${prefix}.${i} `, withoutAngles, document, { schema: given, at });
     return {
@@ -204,7 +200,7 @@ function formTool(f: ToolFunction, rules: Map<string, Expr>, ignored: Set<string
       value(close) {
         if (!isString) return json();
         if (texts) return alt(texts.map((t) => text(String(t))));
-        note(schema, at, NOT_KEPT_OF_STRINGS);
+        for (const keyword of NOT_KEPT_OF_STRINGS) if (type.uses(keyword)) ignored.add(`${f.name}: ${at}/${keyword}`);
         return without(close);
       },
     };

@@ -3,9 +3,9 @@
  * `<|channel>thought … <channel|>`. A call is shown once it is complete.
  * @module
  */
-import { tryJson } from "./call.ts";
 import type { Family } from "./family.ts";
 import { before, literal } from "./stream.ts";
+import { tryJson } from "./loose_json.ts";
 
 const QUOTE = '<|"|>';
 

@@ -7,7 +7,7 @@ import { seq, text } from "../../sampling/grammar/expr.ts";
 import { Members } from "./arguments.ts";
 import type { Family } from "./family.ts";
 import { elements } from "./form.ts";
-import { before, literal, space } from "./stream.ts";
+import { before, literal, space, toolName } from "./stream.ts";
 
 const KEY = "<arg_key>", KEY_END = "</arg_key>", VALUE = "<arg_value>", VALUE_END = "</arg_value>";
 const CALL = "<tool_call>", CALL_END = "</tool_call>";
@@ -17,11 +17,10 @@ export const glm: Family = {
   reasoning: { start: "<think>", end: "</think>" },
   starts: [CALL],
   *calls(s, _marker, tools, w) {
-    const head = yield* before(s, [KEY, CALL_END]);
-    const name = head?.text.trim();
-    if (head === undefined || name === undefined || !tools.has(name)) return false;
+    const head = yield* toolName(s, [KEY, CALL_END], tools);
+    if (head === undefined) return false;
     s.pos -= head.marker.length;
-    const members = new Members(w, name, tools);
+    const members = new Members(w, head.name, tools);
     while (true) {
       yield* space(s);
       const next = yield* literal(s, [KEY, CALL_END]);

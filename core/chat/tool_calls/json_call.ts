@@ -2,10 +2,11 @@
  * Calls whose arguments are JSON in the model's text: they pass through as written.
  * @module
  */
-import { type ToolSet, tryJson } from "./call.ts";
+import type { ToolSet } from "./call.ts";
 import { JsonScanner } from "./json_scan.ts";
 import { jsonValue, literal, type Reading, type Source, space } from "./stream.ts";
 import type { CallWriter } from "./writer.ts";
+import { tryJson } from "./loose_json.ts";
 
 /** Members of an object that is a call. */
 export interface CallKeys {

@@ -5,12 +5,16 @@
 import { classOf, repeat, seq, text } from "../../sampling/grammar/expr.ts";
 import type { Family } from "./family.ts";
 import { jsonArguments } from "./json_call.ts";
-import { before, closing, literal, space } from "./stream.ts";
+import { closing, cutOff, literal, space, toolName } from "./stream.ts";
 
 const SECTION = "<|tool_calls_section_begin|>", SECTION_END = "<|tool_calls_section_end|>";
 const CALL = "<|tool_call_begin|>", CALL_END = "<|tool_call_end|>", ARGUMENTS = "<|tool_call_argument_begin|>";
 
 const anyIndex = repeat(classOf([[0x30, 0x39]]), 1, 4);
+
+/** The name in a call's id, as far as that has come. */
+const nameOf = (id: string): string =>
+  "functions.".startsWith(id) ? "" : id.replace(/^functions\./, "").replace(/:\d*$/, "");
 
 export const kimiK2: Family = {
   name: "kimi-k2",
@@ -25,13 +29,12 @@ export const kimiK2: Family = {
         yield* space(s);
         next = yield* literal(s, [CALL, SECTION_END]);
       }
-      if (next === undefined && n > 0) s.pos = end;
+      if (next === undefined && n > 0) s.pos = cutOff(s, [CALL, SECTION_END]) ? s.text.length : end;
       if (next !== CALL) return n > 0;
       next = undefined;
-      const id = (yield* before(s, [ARGUMENTS]))?.text.trim();
-      const name = id?.replace(/^functions\./, "").replace(/:\d+$/, "");
-      if (id === undefined || name === undefined || !tools.has(name)) return false;
-      if (!(yield* jsonArguments(s, w, name, [CALL_END, SECTION_END], id))) return false;
+      const head = yield* toolName(s, [ARGUMENTS], tools, nameOf);
+      if (head === undefined) return false;
+      if (!(yield* jsonArguments(s, w, head.name, [CALL_END, SECTION_END], head.text))) return false;
       yield* closing(s, [CALL_END]);
     }
   },

@@ -95,7 +95,7 @@ function* members(s: Source, list: Members): Reading<boolean> {
     const head = part === undefined ? undefined : (yield* before(s, [SEP]))?.text;
     const key = attribute(head, "key"), type = attribute(head, "type");
     if (key === undefined) return false;
-    const literally = type === undefined ? list.tools.isString(list.name, key) ?? true : type === "string";
+    const literally = type === undefined ? list.tools.type(list.name, key).isAny || undefined : type === "string";
     if (!(yield* list.value(s, key, close("argument"), { literally }))) return false;
   }
 }

@@ -4,10 +4,11 @@
  * @module
  */
 import { alt, optional, repeat, seq, text } from "../../sampling/grammar/expr.ts";
-import { type Call, fromPython, type ToolSet, tryJson } from "./call.ts";
+import type { Call, ToolSet } from "./call.ts";
 import type { Family } from "./family.ts";
 import { checkKey, type FormMember } from "./form.ts";
 import { before } from "./stream.ts";
+import { fromPython, tryJson } from "./loose_json.ts";
 
 /** A name of an argument that is told apart from what stands around it. */
 const KEY = /^[^\s=,()[\]{}'"]+$/;

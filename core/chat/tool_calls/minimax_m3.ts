@@ -3,8 +3,8 @@
  * @module
  */
 import { seq, text } from "../../sampling/grammar/expr.ts";
+import type { ArgumentType } from "./argument_type.ts";
 import { Members } from "./arguments.ts";
-import { looseJson } from "./call.ts";
 import type { Family } from "./family.ts";
 import { cannotWrite, checkKey, type FormMember, memberList } from "./form.ts";
 import { before, literal, type Reading, type Source, space } from "./stream.ts";
@@ -61,7 +61,8 @@ function* members(s: Source, list: Members): Reading<boolean> {
     const key = next === undefined ? undefined : (yield* before(s, [">"]))?.text;
     if (key === undefined || !KEY.test(key)) return false;
     const open = `${N}<${key}>`, close = `${N}</${key}>`;
-    if (list.tools.isString(list.name, key)) {
+    const type = list.tools.type(list.name, key);
+    if (type.isString) {
       if (!(yield* list.value(s, key, close))) return false;
       continue;
     }
@@ -73,7 +74,7 @@ function* members(s: Source, list: Members): Reading<boolean> {
       depth += part.marker === open ? 1 : -1;
       body += depth > 0 ? part.text + part.marker : part.text;
     }
-    list.add(key, valueText(body));
+    list.add(key, valueText(body, type));
   }
 }
 
@@ -104,9 +105,11 @@ function elements(text: string): [string, string][] | undefined {
   return found;
 }
 
-function valueText(text: string): string {
+function valueText(text: string, type: ArgumentType): string {
   const inner = text.includes(N) ? elements(text) : undefined;
-  if (inner?.every(([tag]) => tag === "item")) return `[${inner.map(([, v]) => valueText(v)).join(", ")}]`;
-  if (inner) return `{${inner.map(([k, v]) => `${JSON.stringify(k)}: ${valueText(v)}`).join(", ")}}`;
-  return looseJson(text);
+  if (inner?.every(([tag]) => tag === "item")) return `[${inner.map(([, v]) => valueText(v, type.item)).join(", ")}]`;
+  if (inner) {
+    return `{${inner.map(([k, v]) => `${JSON.stringify(k)}: ${valueText(v, type.property(k))}`).join(", ")}}`;
+  }
+  return type.isString ? JSON.stringify(text) : type.json(text);
 }

@@ -4,13 +4,24 @@
  * @module
  */
 
+import type { ToolSet } from "./call.ts";
 import { JsonScanner } from "./json_scan.ts";
 
 /** A parser step: yields for more text. */
 export type Reading<T> = Generator<void, T, void>;
 
+/** What the text is at a place: undecided, reasoning, the answer proper, a call's markup that may be text yet, or a call. */
+export type Place = "start" | "reasoning" | "answer" | "head" | "call";
+
 /** The text so far and how far it is read. */
 export class Source {
+  /** What the text is where it ends, as far as that is certain. */
+  place: Place = "start";
+  /** Where the answer proper begins, and where its first character that is shown may stand; undefined before. */
+  answerFrom: number | undefined;
+  shownFrom: number | undefined;
+  /** Where the marker of the call stands that is being read, or was last. */
+  callFrom = 0;
   text = "";
   pos = 0;
   /**
@@ -22,6 +33,33 @@ export class Source {
   held = false;
   ended = false;
 
+  /** Characters of the answer that were forgotten. */
+  #dropped = 0;
+
+  /** A position within the text as one within the whole answer. */
+  offset(pos: number): number {
+    return this.#dropped + pos;
+  }
+
+  /** What comes at the position is no reasoning. */
+  beginAnswer(): void {
+    this.place = "answer";
+    this.answerFrom ??= this.offset(this.pos);
+  }
+
+  /** What comes at the position is shown. */
+  beginShown(): void {
+    this.beginAnswer();
+    this.shownFrom ??= this.offset(this.pos);
+  }
+
+  /** A call is certain. */
+  beginCall(): void {
+    this.answerFrom ??= this.callFrom;
+    this.shownFrom ??= this.callFrom;
+    this.place = "call";
+  }
+
   /** Text from `from` to the position read. */
   since(from: number): string {
     return this.text.slice(from, this.pos);
@@ -30,6 +68,7 @@ export class Source {
   /** Drops what is read, so that a long answer does not pile up. */
   forget(): void {
     if (this.held) return;
+    this.#dropped += this.pos;
     this.text = this.text.slice(this.pos);
     this.pos = this.mark = 0;
   }
@@ -48,7 +87,11 @@ function partial(text: string, from: number, markers: readonly string[]): number
 }
 
 /** The earliest marker at or after `from`; the longest of those that begin there. */
-function earliest(text: string, from: number, markers: readonly string[]): { at: number; marker: string } | undefined {
+export function earliest(
+  text: string,
+  from: number,
+  markers: readonly string[],
+): { at: number; marker: string } | undefined {
   let best: { at: number; marker: string } | undefined;
   for (const marker of markers) {
     const at = text.indexOf(marker, from);
@@ -64,12 +107,14 @@ function earliest(text: string, from: number, markers: readonly string[]): { at:
  *
  * @param show Receives the text as soon as it is certain. White space before a marker is dropped when `trim` is set:
  * it belongs to the markup.
+ * @param awaited Markers that the end of the stream may have cut: two characters of one or more are no text then.
  */
 export function* until(
   s: Source,
   markers: readonly string[],
   show: (text: string) => void,
   trim: boolean,
+  awaited: readonly string[] = [],
 ): Reading<string | undefined> {
   while (true) {
     const found = earliest(s.text, s.pos, markers);
@@ -80,17 +125,23 @@ export function* until(
       s.pos = end; // read before it is shown
       if (end > from) show(s.text.slice(from, end));
       if (!s.held) s.mark = end;
+      s.callFrom = s.offset(found.at);
       s.pos = found.at + found.marker.length;
       return found.marker;
     }
-    let end = s.text.length - (s.ended ? 0 : partial(s.text, s.pos, markers));
-    while (trim && !s.ended && end > s.pos && white(s.text[end - 1])) end--;
+    const held = partial(s.text, s.pos, s.ended ? awaited : markers);
+    const cut = s.ended && held > 1;
+    let end = s.text.length - (s.ended && !cut ? 0 : held);
+    while (trim && (!s.ended || cut) && end > s.pos && white(s.text[end - 1])) end--;
     if (end > s.pos) {
       const from = s.pos;
       s.pos = end;
       show(s.text.slice(from, end));
     }
-    if (s.ended) return undefined;
+    if (s.ended) {
+      s.pos = s.text.length;
+      return undefined;
+    }
     s.forget(); // nobody looks back past text that was shown
     yield;
   }
@@ -127,8 +178,39 @@ export function* space(s: Source): Reading<void> {
 export function* closing(s: Source, markers: readonly string[]): Reading<void> {
   const from = s.pos;
   yield* space(s);
-  if ((yield* literal(s, markers)) === undefined) s.pos = from;
+  if ((yield* literal(s, markers)) === undefined) s.pos = cutOff(s, markers) ? s.text.length : from;
   s.mark = s.pos;
+}
+
+/** Whether the stream ended within one of the markers. */
+export function cutOff(s: Source, markers: readonly string[]): boolean {
+  const rest = s.text.slice(s.pos);
+  return s.ended && rest !== "" && markers.some((m) => m.startsWith(rest));
+}
+
+/**
+ * Reads a tool's name up to one of the markers, which is read too; undefined, and nothing read, as soon as the text can
+ * be no such name.
+ * @param plain Takes what a family writes around the name away.
+ */
+export function* toolName(
+  s: Source,
+  markers: readonly string[],
+  tools: ToolSet,
+  plain: (text: string) => string = (text) => text,
+): Reading<{ name: string; text: string; marker: string } | undefined> {
+  while (true) {
+    const found = earliest(s.text, s.pos, markers);
+    const end = found?.at ?? s.text.length - partial(s.text, s.pos, markers);
+    const text = s.text.slice(s.pos, end).trim(), name = plain(text);
+    if (found) {
+      if (!tools.has(name)) return undefined;
+      s.pos = found.at + found.marker.length;
+      return { name, text, marker: found.marker };
+    }
+    if (s.ended || !tools.begins(name)) return undefined;
+    yield;
+  }
 }
 
 /** Reads text up to a marker and returns it without the marker; undefined, all read, where the marker never comes. */

@@ -6,7 +6,7 @@ import { type Expr, seq, text } from "../../sampling/grammar/expr.ts";
 import { Members } from "./arguments.ts";
 import type { ToolSet } from "./call.ts";
 import { elements, type FormMember, type FormTool } from "./form.ts";
-import { before, literal, type Reading, type Source, space } from "./stream.ts";
+import { before, cutOff, literal, type Reading, type Source, space, toolName } from "./stream.ts";
 import type { CallWriter } from "./writer.ts";
 
 export interface TaggedFormat {
@@ -38,12 +38,14 @@ export function taggedForm(
 
 /** Reads calls up to the section's end; false where the markup breaks off or a tool is not known. */
 export function* taggedCalls(s: Source, f: TaggedFormat, tools: ToolSet, w: CallWriter): Reading<boolean> {
+  const parts = [f.call[0], f.sectionEnd];
   for (let n = 0;; n++) {
     const end = s.pos;
     yield* space(s);
-    const next = yield* literal(s, [f.call[0], f.sectionEnd]);
+    const next = yield* literal(s, parts);
     if (next === undefined) {
-      if (n > 0) s.pos = end; // the section's end was forgotten; complete calls count
+      // The section's end was forgotten, or cut: complete calls count.
+      if (n > 0) s.pos = cutOff(s, parts) ? s.text.length : end;
       return n > 0;
     }
     if (next === f.sectionEnd) return n > 0;
@@ -51,14 +53,16 @@ export function* taggedCalls(s: Source, f: TaggedFormat, tools: ToolSet, w: Call
   }
 }
 
-/** Reads one call behind its opening text. */
+/** Reads one call behind its opening text. It is none unless an argument or the end follows on the name. */
 export function* taggedCall(s: Source, f: TaggedFormat, tools: ToolSet, w: CallWriter): Reading<boolean> {
-  const name = (yield* before(s, [f.call[1]]))?.text.trim();
-  if (name === undefined || !tools.has(name)) return false;
-  const members = new Members(w, name, tools);
-  while (true) {
-    yield* space(s);
-    const next = yield* literal(s, [f.argument[0], f.call[2]]);
+  const head = yield* toolName(s, [f.call[1]], tools);
+  if (head === undefined) return false;
+  const parts = [f.argument[0], f.call[2]];
+  yield* space(s);
+  let next = yield* literal(s, parts);
+  if (next === undefined) return false;
+  const members = new Members(w, head.name, tools);
+  for (;; next = yield* literal(s, parts)) {
     if (next === f.call[2]) {
       members.end();
       return true;
@@ -67,10 +71,11 @@ export function* taggedCall(s: Source, f: TaggedFormat, tools: ToolSet, w: CallW
     if (tag === undefined) break;
     const quote = f.literal ? tag.indexOf('"') : -1;
     const key = (quote < 0 ? tag : tag.slice(0, quote)).trim();
-    const literally = f.literal?.(tag.slice(quote + 1)) ?? tools.isString(name, key);
+    const literally = f.literal?.(tag.slice(quote + 1));
     if (!(yield* members.value(s, key, f.argument[2], { literally, padded: f.padded ?? false }))) break;
+    yield* space(s);
   }
-  if (!(yield* w.broken([f.call[2]], [f.argument[0], f.call[2]]))) return false;
+  if (!(yield* w.broken([f.call[2]], parts))) return false;
   if ((yield* literal(s, [f.call[2]])) !== undefined) s.mark = s.pos;
   return true;
 }

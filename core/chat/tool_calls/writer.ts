@@ -9,7 +9,7 @@
  * @module
  */
 import type { Call } from "./call.ts";
-import { type Reading, type Source, until } from "./stream.ts";
+import { cutOff, type Reading, type Source, until } from "./stream.ts";
 
 /** Where a call's pieces go. */
 export interface CallSink {
@@ -25,20 +25,38 @@ export class CallWriter {
   #head: { name: string; id: string | undefined } | undefined;
   /** A call that the request did not ask for: the second, where it wants one. */
   #unwanted = false;
+  #live: boolean;
 
   /**
    * @param live Pieces are sent at once; a call is sent whole otherwise.
    * @param parallel More than one call is wanted.
    */
-  constructor(readonly s: Source, readonly sink: CallSink, readonly live: boolean, readonly parallel: boolean) {}
+  constructor(readonly s: Source, readonly sink: CallSink, readonly live: boolean, readonly parallel: boolean) {
+    this.#live = live;
+  }
+
+  /** Calls that were sent, or begun to be. */
+  get count(): number {
+    return this.#n;
+  }
+
+  /** Reads what is no call unless it is a whole one: nothing of it is sent before. */
+  *cautiously(read: Reading<boolean>): Reading<boolean> {
+    this.#live = false;
+    const called = yield* read;
+    this.#live = this.live;
+    this.s.held = false;
+    return called;
+  }
 
   /** Opens a call. Its text is explained from here on. */
   begin(name: string, id?: string): void {
     this.#unwanted = !this.parallel && this.#n > 0;
     this.#head = { name, id };
-    if (this.live) this.#show();
+    if (this.#live) this.#show();
     else this.#held = "";
-    this.s.held = !this.live;
+    this.s.held = !this.#live;
+    this.s.beginCall();
   }
 
   /** Adds to the arguments what was read up to the source's position. */
@@ -62,6 +80,7 @@ export class CallWriter {
       if (!this.#unwanted && held !== "") this.sink.argumentsText(this.#n - 1, held, false);
     }
     this.s.held = false;
+    this.s.place = "answer";
     this.explained();
   }
 
@@ -81,8 +100,7 @@ export class CallWriter {
    */
   *broken(markers: readonly string[], awaited: readonly string[] = []): Reading<boolean> {
     const { s } = this;
-    const rest = s.text.slice(s.pos);
-    const cut = s.ended && (rest === "" || awaited.some((m) => m.startsWith(rest)));
+    const cut = s.ended && (s.pos === s.text.length || cutOff(s, awaited));
     if (this.#held !== undefined) {
       this.#held = undefined;
       s.held = false;
