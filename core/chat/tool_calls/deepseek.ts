@@ -5,7 +5,7 @@
 import { alt, seq, text } from "../../sampling/grammar/expr.ts";
 import type { Family } from "./family.ts";
 import { jsonArguments } from "./json_call.ts";
-import { before, closing, cutOff, literal, space } from "./stream.ts";
+import { before, closing, literal, part, space } from "./stream.ts";
 
 const SECTION = "<｜tool▁calls▁begin｜>", SECTION_END = "<｜tool▁calls▁end｜>";
 const CALL = "<｜tool▁call▁begin｜>", CALL_END = "<｜tool▁call▁end｜>", SEPARATOR = "<｜tool▁sep｜>";
@@ -16,13 +16,7 @@ export const deepseek: Family = {
   starts: [SECTION],
   *calls(s, _marker, tools, w) {
     for (let n = 0;; n++) {
-      const end = s.pos;
-      yield* space(s);
-      const next = yield* literal(s, [CALL, SECTION_END]);
-      if (next !== CALL) {
-        if (next === undefined && n > 0) s.pos = cutOff(s, [CALL, SECTION_END]) ? s.text.length : end;
-        return n > 0;
-      }
+      if ((yield* part(s, [CALL, SECTION_END], n > 0)) !== CALL) return n > 0;
       let name = (yield* before(s, [SEPARATOR]))?.text.trim();
       yield* space(s);
       if (name === "function" && s.text[s.pos] !== "{") {

@@ -4,7 +4,7 @@
  */
 import type { ToolSet } from "./call.ts";
 import { JsonScanner } from "./json_scan.ts";
-import { jsonValue, literal, type Reading, type Source, space } from "./stream.ts";
+import { cutOff, jsonValue, literal, type Reading, type Source, space } from "./stream.ts";
 import type { CallWriter } from "./writer.ts";
 import { tryJson } from "./loose_json.ts";
 
@@ -138,8 +138,10 @@ export function* callArray(
     if (!(yield* one())) return false;
     yield* space(s);
     const next = yield* literal(s, ["]", ",", ...ends]);
-    if (next === undefined) return false;
-    if (ends.includes(next)) s.pos -= next.length;
+    if (next === undefined) {
+      if (!s.ended || (s.pos < s.text.length && !cutOff(s, ends))) return false;
+      s.pos = s.text.length; // the end of the text cut the array's end: the call before is complete
+    } else if (ends.includes(next)) s.pos -= next.length;
     w.explained();
     if (next !== ",") return true;
   }

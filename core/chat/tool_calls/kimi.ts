@@ -5,7 +5,7 @@
 import { classOf, repeat, seq, text } from "../../sampling/grammar/expr.ts";
 import type { Family } from "./family.ts";
 import { jsonArguments } from "./json_call.ts";
-import { closing, cutOff, literal, space, toolName } from "./stream.ts";
+import { closing, part, toolName } from "./stream.ts";
 
 const SECTION = "<|tool_calls_section_begin|>", SECTION_END = "<|tool_calls_section_end|>";
 const CALL = "<|tool_call_begin|>", CALL_END = "<|tool_call_end|>", ARGUMENTS = "<|tool_call_argument_begin|>";
@@ -24,12 +24,7 @@ export const kimiK2: Family = {
   *calls(s, marker, tools, w) {
     let next: string | undefined = marker;
     for (let n = 0;; n++) {
-      const end = s.pos;
-      if (next !== CALL) {
-        yield* space(s);
-        next = yield* literal(s, [CALL, SECTION_END]);
-      }
-      if (next === undefined && n > 0) s.pos = cutOff(s, [CALL, SECTION_END]) ? s.text.length : end;
+      if (next !== CALL) next = yield* part(s, [CALL, SECTION_END], n > 0);
       if (next !== CALL) return n > 0;
       next = undefined;
       const head = yield* toolName(s, [ARGUMENTS], tools, nameOf);

@@ -8,7 +8,7 @@ import { Members } from "./arguments.ts";
 import type { ToolSet } from "./call.ts";
 import type { AnswerSetup, Family, Sink } from "./family.ts";
 import { type CallForm, elements } from "./form.ts";
-import { before, closing, literal, type Reading, type Source, space, until } from "./stream.ts";
+import { before, closing, literal, part, type Reading, type Source, space, until } from "./stream.ts";
 import type { CallWriter } from "./writer.ts";
 
 const OPEN = "<|open|>", CLOSE = "<|close|>", SEP = "<|sep|>";
@@ -71,10 +71,8 @@ function* answer(s: Source, sink: Sink, setup: AnswerSetup): Reading<void> {
 
 function* toolCalls(s: Source, tools: ToolSet, w: CallWriter): Reading<boolean> {
   for (let n = 0;; n++) {
-    yield* space(s);
-    const next = yield* literal(s, [`${OPEN}call `, close("tools")]);
-    if (next === close("tools")) return n > 0;
-    const name = next === undefined ? undefined : attribute((yield* before(s, [SEP]))?.text, "tool");
+    if ((yield* part(s, [`${OPEN}call `, close("tools")], n > 0)) !== `${OPEN}call `) return n > 0;
+    const name = attribute((yield* before(s, [SEP]))?.text, "tool");
     if (name === undefined || !tools.has(name)) return false;
     if (!(yield* members(s, new Members(w, name, tools)))) {
       if (!(yield* w.broken([close("call")], [`${OPEN}argument `, close("call")]))) return false;

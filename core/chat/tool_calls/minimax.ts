@@ -7,7 +7,7 @@ import { text } from "../../sampling/grammar/expr.ts";
 import type { Family } from "./family.ts";
 import { objectCall } from "./form.ts";
 import { callArray, callObject } from "./json_call.ts";
-import { literal, space } from "./stream.ts";
+import { cutOff, literal, space } from "./stream.ts";
 import { taggedCalls, taggedForm, type TaggedFormat } from "./tagged.ts";
 
 const m2: TaggedFormat = {
@@ -42,6 +42,11 @@ export const minimaxM1: Family = {
       yield* space(s);
       if ((yield* literal(s, [SECTION_END])) !== undefined) return n > 0;
       const array = s.text[s.pos] === "[";
+      if (n > 0 && !array && s.text[s.pos] !== "{") {
+        // The section's end was forgotten, or cut: complete calls count.
+        if (cutOff(s, [SECTION_END])) s.pos = s.text.length;
+        return true;
+      }
       if (!(array ? yield* callArray(s, w, [SECTION_END], one) : yield* one())) return false;
     }
   },

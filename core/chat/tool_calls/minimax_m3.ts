@@ -7,7 +7,7 @@ import type { ArgumentType } from "./argument_type.ts";
 import { Members } from "./arguments.ts";
 import type { Family } from "./family.ts";
 import { cannotWrite, checkKey, type FormMember, memberList } from "./form.ts";
-import { before, literal, type Reading, type Source, space } from "./stream.ts";
+import { before, literal, part, type Reading, type Source, space } from "./stream.ts";
 
 const N = "]<]minimax[>[";
 const KEY = /^[^<>/]+$/;
@@ -19,10 +19,8 @@ export const minimaxM3: Family = {
   starts: [`${N}<tool_call>`],
   *calls(s, _marker, tools, w) {
     for (let n = 0;; n++) {
-      yield* space(s);
-      const next = yield* literal(s, [INVOKE, SECTION_END]);
-      if (next === SECTION_END) return n > 0;
-      const name = next === undefined ? undefined : (yield* before(s, ['">']))?.text.trim();
+      if ((yield* part(s, [INVOKE, SECTION_END], n > 0)) !== INVOKE) return n > 0;
+      const name = (yield* before(s, ['">']))?.text.trim();
       if (name === undefined || !tools.has(name)) return false;
       if (!(yield* members(s, new Members(w, name, tools)))) {
         if (!(yield* w.broken([INVOKE_END], [INVOKE_END, `${N}<`]))) return false;

@@ -182,6 +182,19 @@ export function* closing(s: Source, markers: readonly string[]): Reading<void> {
   s.mark = s.pos;
 }
 
+/**
+ * Reads one of the markers within a section of calls, with white space before it; undefined for other text.
+ * @param complete Calls came before that count even where the section does not end: the position is behind them again
+ * then, and behind what the end of the stream cut of a marker.
+ */
+export function* part(s: Source, markers: readonly string[], complete: boolean): Reading<string | undefined> {
+  const from = s.pos;
+  yield* space(s);
+  const marker = yield* literal(s, markers);
+  if (marker === undefined && complete) s.pos = cutOff(s, markers) ? s.text.length : from;
+  return marker;
+}
+
 /** Whether the stream ended within one of the markers. */
 export function cutOff(s: Source, markers: readonly string[]): boolean {
   const rest = s.text.slice(s.pos);

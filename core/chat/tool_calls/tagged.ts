@@ -6,7 +6,7 @@ import { type Expr, seq, text } from "../../sampling/grammar/expr.ts";
 import { Members } from "./arguments.ts";
 import type { ToolSet } from "./call.ts";
 import { elements, type FormMember, type FormTool } from "./form.ts";
-import { before, cutOff, literal, type Reading, type Source, space, toolName } from "./stream.ts";
+import { before, literal, part, type Reading, type Source, space, toolName } from "./stream.ts";
 import type { CallWriter } from "./writer.ts";
 
 export interface TaggedFormat {
@@ -40,15 +40,7 @@ export function taggedForm(
 export function* taggedCalls(s: Source, f: TaggedFormat, tools: ToolSet, w: CallWriter): Reading<boolean> {
   const parts = [f.call[0], f.sectionEnd];
   for (let n = 0;; n++) {
-    const end = s.pos;
-    yield* space(s);
-    const next = yield* literal(s, parts);
-    if (next === undefined) {
-      // The section's end was forgotten, or cut: complete calls count.
-      if (n > 0) s.pos = cutOff(s, parts) ? s.text.length : end;
-      return n > 0;
-    }
-    if (next === f.sectionEnd) return n > 0;
+    if ((yield* part(s, parts, n > 0)) !== f.call[0]) return n > 0;
     if (!(yield* taggedCall(s, f, tools, w))) return false;
   }
 }
