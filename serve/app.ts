@@ -2,7 +2,7 @@
  * What every route works with: the model, the scheduler, the server's defaults, and how an answer is started.
  * @module
  */
-import { constraintOf, type FormRequest, type ReasoningBlock } from "./constraint.ts";
+import { type BeforeForm, constraintOf, type FormRequest } from "./constraint.ts";
 import { badRequest, contextTooSmall } from "./errors.ts";
 import { Generation, type GenerationOptions } from "./generation.ts";
 import type { ReasoningFormat, ServedModel } from "./model.ts";
@@ -68,10 +68,10 @@ export class App {
   /**
    * What a request asks for one of its prompts: sampler, limits and stops, checked.
    * @param index Number of the prompt within the request.
-   * @param reasoning Where an answer may reason before it takes the form that the request asks for.
+   * @param reasoning What an answer may do before it takes the form that the request asks for.
    * @throws ApiError 400 naming the field at fault, or telling that the context is too small.
    */
-  plan(request: AnswerRequest, prompt: Int32Array, index = 0, reasoning?: ReasoningBlock): GenerationOptions {
+  plan(request: AnswerRequest, prompt: Int32Array, index = 0, reasoning?: BeforeForm): GenerationOptions {
     const n_slots = this.scheduler.slots.length;
     const slotId = request.id_slot ?? -1;
     if (slotId >= n_slots) throw badRequest(`id_slot: expected less than ${n_slots}, found ${slotId}`, "id_slot");

@@ -5,7 +5,7 @@
 import type { AnswerRequest, App } from "./app.ts";
 import { chatTokens, renderChat } from "./conversation.ts";
 import { unsupported } from "./errors.ts";
-import { lazyConstraint, type ReasoningBlock } from "./constraint.ts";
+import { lazyConstraint } from "./constraint.ts";
 import { forcedCall, possibleCall } from "./forced_call.ts";
 import type { Generation } from "./generation.ts";
 import type { OutputParser, ReasoningFormat } from "./model.ts";
@@ -37,50 +37,46 @@ export function startChat(
   n_probs?: number,
 ): ChatAnswer {
   const { chat, tokenizer } = app.model;
-  const { prompt, inReasoning } = renderChat(app, request);
-  const tags = chat.reasoningTags;
+  const { prompt, inReasoning, mayReason } = renderChat(app, request);
   const call = forcedCall(request, chat);
-  const reasoning = tags && { ...tags, open: inReasoning };
-  const plan = app.plan({ ...request, call }, chatTokens(tokenizer, prompt), 0, reasoning);
-  const maybe = possibleCall(request, chat);
   const withTools = request.tools?.length && request.tool_choice !== "none";
-  const endingCalls = withTools && chat.callEndsReasoning ? chat.callTriggers : [];
-  const limit = reasoningLimit(app, request, reasoning);
-  const budget = limit && new ReasoningBudget(limit.block, limit.tokens, tokenizer, endingCalls);
-  if (withTools && plan.constraint !== undefined && call === undefined) {
-    throw unsupported("tools", "cannot be combined with a form for the answer");
-  }
-  const parser = chat.createParser({
+  const input = {
     reasoningFormat: request.reasoning_format ?? app.settings.reasoningFormat,
     stream: request.stream ?? false,
     ...(withTools ? { tools: request.tools! } : {}),
     parallelToolCalls: request.parallel_tool_calls ?? true,
     inReasoning,
-  });
+  };
+  const tracker = chat.createTracker(input);
+  const before = { tracker, open: inReasoning, opener: mayReason ? chat.reasoningTags?.start : undefined };
+  const plan = app.plan({ ...request, call }, chatTokens(tokenizer, prompt), 0, before);
+  const maybe = possibleCall(request, chat);
+  const limit = reasoningLimit(app, request);
+  if (withTools && plan.constraint !== undefined && call === undefined) {
+    throw unsupported("tools", "cannot be combined with a form for the answer");
+  }
   const { generations: [generation], leave } = app.start([{
     ...plan,
-    constraint: plan.constraint ?? (maybe && lazyConstraint(maybe, app.model, reasoning, app.settings.warn)),
+    tracker,
+    constraint: plan.constraint ?? (maybe && lazyConstraint(maybe, app.model, tracker, app.settings.warn)),
     stops: [...plan.stops, ...chat.stops],
-    budget,
+    budget: limit && new ReasoningBudget(tracker, limit.end, limit.tokens, tokenizer),
     n_probs,
     shown: chat.preservedTokens,
   }], signal);
-  return { generation, parser, leave };
+  return { generation, parser: chat.createParser(input), leave };
 }
 
-/** The block and the limit of its tokens: the request's, under llama-server's two names for it, or the server's. */
-function reasoningLimit(
-  app: App,
-  request: ChatAnswerRequest,
-  block: ReasoningBlock | undefined,
-): { block: ReasoningBlock; tokens: number } | undefined {
+/** The limit of reasoning: the request's, under llama-server's two names for it, or the server's; and the closing tag. */
+function reasoningLimit(app: App, request: ChatAnswerRequest): { end: string; tokens: number } | undefined {
+  const end = app.model.chat.reasoningTags?.end;
   for (const name of ["reasoning_budget_tokens", "thinking_budget_tokens"] as const) {
     const tokens = request[name];
     if (tokens === undefined) continue;
     if (tokens === -1) return undefined;
-    if (block === undefined) throw unsupported(name, "this model's reasoning has no tag that could end it");
-    return { block, tokens };
+    if (end === undefined) throw unsupported(name, "this model's reasoning has no tag that could end it");
+    return { end, tokens };
   }
   const tokens = app.settings.reasoningBudget;
-  return tokens === -1 || block === undefined ? undefined : { block, tokens };
+  return tokens === -1 || end === undefined ? undefined : { end, tokens };
 }

@@ -3,6 +3,7 @@
  * character on, or from the end of its reasoning.
  * @module
  */
+import type { AnswerTracker } from "../core/chat/tracker.ts";
 import { BloomeryError } from "../core/errors.ts";
 import {
   compileGbnf,
@@ -11,6 +12,7 @@ import {
   GrammarMatcher,
   VocabTrie,
 } from "../core/sampling/grammar/mod.ts";
+import type { AnswerConstraint } from "./answer_constraint.ts";
 import { ApiError, badRequest, unsupported } from "./errors.ts";
 import type { CallForm } from "./forced_call.ts";
 import { LazyConstraint } from "./lazy_constraint.ts";
@@ -33,27 +35,32 @@ export interface ResponseFormat {
 }
 
 /** Reasoning that may come before the form does. */
-export interface ReasoningBlock {
-  start: string;
-  end: string;
-  /** The prompt opened it already. */
+export interface BeforeForm {
+  tracker: AnswerTracker;
+  /** The prompt has opened it. */
   open: boolean;
+  /** The tag by which an answer opens it; undefined where the answer must not. */
+  opener: string | undefined;
 }
 
 /**
- * The constraint that a request asks for, undefined where it asks for none.
- * @param warn Told of keywords of a schema that are not kept; `strict` schemas are refused for them.
+ * The constraint that a request asks for, undefined where it asks for none. A grammar or schema that the request names
+ * itself holds from the first token unless the prompt has opened the reasoning; other forms let the model reason first,
+ * where it may.
+ * @param warn Receives the keywords of a schema that the form does not keep; `strict` schemas are refused for them.
  * @throws ApiError 400 naming the field, for a form that cannot be compiled.
  */
 export function constraintOf(
   request: FormRequest,
   model: ServedModel,
-  reasoning?: ReasoningBlock,
+  reasoning?: BeforeForm,
   warn: (text: string) => void = () => {},
 ): Constraint | undefined {
-  const grammar = grammarOf(formsOf(request), warn);
-  return grammar && new Constraint(new GrammarMatcher(grammar, vocabOf(model)), model, {
-    reasoning,
+  const forms = formsOf(request), grammar = grammarOf(forms, warn);
+  if (grammar === undefined) return undefined;
+  const named = forms[0].param === "grammar" || forms[0].param === "json_schema";
+  return new Constraint(new GrammarMatcher(grammar, vocabOf(model)), model, {
+    reasoning: reasoning && named ? { ...reasoning, opener: undefined } : reasoning,
     markers: request.call !== undefined,
   });
 }
@@ -158,21 +165,6 @@ function shownBytes({ tokenizer, chat }: ServedModel, id: number): Uint8Array {
   return tokenizer.pieceBytes(id, chat.preservedTokens.has(id) && !tokenizer.eogIds.has(id));
 }
 
-/** What may come next in an answer, as a generation asks. */
-export interface AnswerConstraint {
-  /** Whole rows of logits are wanted, for `apply` to mask: it leaves them as they are where no form is in force yet. */
-  readonly active: boolean;
-  /** The form is complete and nothing can follow. */
-  readonly finished: boolean;
-  /**
-   * Forbids in a row of logits what may not come next.
-   * @throws TextError `text.no_candidate` where the vocabulary cannot write what the form asks for.
-   */
-  apply(logits: Float32Array): void;
-  /** Goes on by the chosen token. */
-  accept(token: number): void;
-}
-
 /**
  * The constraint of an answer that may call tools: none until a call begins. Undefined where the family has no form, or
  * the tools' parameters cannot be compiled, of which `warn` is told.
@@ -180,7 +172,7 @@ export interface AnswerConstraint {
 export function lazyConstraint(
   call: Form,
   model: ServedModel,
-  reasoning: ReasoningBlock | undefined,
+  tracker: AnswerTracker,
   warn: (text: string) => void,
 ): AnswerConstraint | undefined {
   const { chat, tokenizer } = model;
@@ -198,12 +190,11 @@ export function lazyConstraint(
   }
   if (!known && grammar.ignored.length > 0) warn(`tools: ${notKept(grammar)}`);
   return new LazyConstraint({
-    matcher: new GrammarMatcher(grammar, vocabOf(model)),
+    begin: () => new GrammarMatcher(grammar, vocabOf(model)),
     triggers: chat.callTriggers,
+    tracker,
     bytesOf: (token) => shownBytes(model, token),
     eogIds: tokenizer.eogIds,
-    reasoning,
-    callEndsReasoning: chat.callEndsReasoning,
   });
 }
 
@@ -212,16 +203,12 @@ function notKept({ ignored }: Grammar): string {
 }
 
 export class Constraint implements AnswerConstraint {
-  readonly active = true;
   readonly #matcher: GrammarMatcher;
-  readonly #tokenizer: Tokenizer;
-  readonly #reasoning: ReasoningBlock | undefined;
+  readonly #model: ServedModel;
+  readonly #tracker: AnswerTracker | undefined;
   /** The one token that opens a reasoning block; without one, only the prompt can open it. */
   readonly #opener: number | undefined;
   #phase: "start" | "reasoning" | "form";
-  #thought = "";
-  readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
-  readonly #model: ServedModel;
   /** Control tokens, which only calls are written with. */
   readonly #forbidden: readonly number[];
 
@@ -229,19 +216,22 @@ export class Constraint implements AnswerConstraint {
   constructor(
     matcher: GrammarMatcher,
     model: ServedModel,
-    { reasoning, markers }: { reasoning: ReasoningBlock | undefined; markers: boolean },
+    { reasoning, markers }: { reasoning: BeforeForm | undefined; markers: boolean },
   ) {
     const { tokenizer } = model;
     this.#model = model;
     this.#matcher = matcher;
-    this.#tokenizer = tokenizer;
-    this.#reasoning = reasoning;
+    this.#tracker = reasoning?.tracker;
     this.#forbidden = markers ? [] : [...model.chat.preservedTokens].filter((id) => tokenizer.isControl(id));
-    if (reasoning !== undefined) {
-      const ids = tokenizer.encode(reasoning.start, { addSpecial: false, parseSpecial: true });
+    if (reasoning?.opener !== undefined) {
+      const ids = tokenizer.encode(reasoning.opener, { addSpecial: false, parseSpecial: true });
       this.#opener = ids.length === 1 ? ids[0] : undefined;
     }
     this.#phase = reasoning?.open ? "reasoning" : this.#opener === undefined ? "form" : "start";
+  }
+
+  get active(): boolean {
+    return this.#phase !== "reasoning";
   }
 
   get finished(): boolean {
@@ -249,33 +239,26 @@ export class Constraint implements AnswerConstraint {
   }
 
   apply(logits: Float32Array): void {
-    if (this.#phase === "reasoning") return;
+    const { eogIds } = this.#model.tokenizer;
     const opener = this.#phase === "start" ? this.#opener! : -1;
     const logit = logits[opener];
-    this.#matcher.apply(logits, this.#tokenizer.eogIds);
-    for (const id of this.#forbidden) if (!this.#tokenizer.eogIds.has(id)) logits[id] = -Infinity;
+    this.#matcher.apply(logits, eogIds);
+    for (const id of this.#forbidden) if (!eogIds.has(id)) logits[id] = -Infinity;
     if (opener >= 0) logits[opener] = logit;
   }
 
   accept(token: number): void {
-    if (this.#phase === "start") {
-      this.#phase = token === this.#opener ? "reasoning" : "form";
-      if (this.#phase === "reasoning") return;
-    }
+    if (this.#phase === "start") this.#phase = token === this.#opener ? "reasoning" : "form";
     if (this.#phase === "form") {
       this.#matcher.accept(shownBytes(this.#model, token));
       return;
     }
-    this.#thought += this.#decoder.decode(this.#tokenizer.pieceBytes(token, true), { stream: true });
-    const { end } = this.#reasoning!;
-    const at = this.#thought.indexOf(end);
-    if (at >= 0) {
-      this.#phase = "form";
-      // A token may hold the tag's end and the beginning of the answer.
-      const rest = this.#thought.slice(at + end.length).trimStart();
-      if (rest !== "") this.#matcher.accept(new TextEncoder().encode(rest));
-    } else {
-      this.#thought = this.#thought.slice(-end.length);
-    }
+    const from = this.#tracker!.answerFrom;
+    if (from === undefined) return;
+    this.#phase = "form";
+    // A token may hold the tag's end and the beginning of the answer.
+    const bytes = this.#tracker!.bytesSince(from);
+    const begin = bytes.findIndex((b) => b !== 0x20 && (b < 9 || b > 13));
+    if (begin >= 0) this.#matcher.accept(bytes.subarray(begin));
   }
 }

@@ -5,15 +5,14 @@
 import { mergeJson, parseJson } from "../core/json.ts";
 import type { App } from "./app.ts";
 import { badRequest, unsupported } from "./errors.ts";
-import type { Tokenizer } from "./model.ts";
+import type { RenderedChat, Tokenizer } from "./model.ts";
 import type { ChatRequestMessage, Conversation } from "./schemas.ts";
 
 /**
  * Renders the conversation with the model's own template.
- * @returns The prompt's text, and whether its end opens a reasoning block.
  * @throws ApiError 400 naming the message at fault; TextError with the template's own words, a 400 too.
  */
-export function renderChat(app: App, request: Conversation): { prompt: string; inReasoning: boolean } {
+export function renderChat(app: App, request: Conversation): RenderedChat {
   const last = request.messages.at(-1)!;
   const continueFinal = request.continue_final_message ?? false;
   if (continueFinal && last.role !== "assistant") {

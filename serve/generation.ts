@@ -6,8 +6,10 @@
  * @module
  */
 import { StopMatcher } from "../core/chat/stop.ts";
+import type { AnswerTracker } from "../core/chat/tracker.ts";
+import { Utf8Stream } from "../core/chat/utf8_stream.ts";
 import type { Sampler } from "../core/sampling/mod.ts";
-import type { AnswerConstraint } from "./constraint.ts";
+import type { AnswerConstraint } from "./answer_constraint.ts";
 import { clamp, logprobOf, type TokenLogprob, type TokenRecord, topOf } from "./logprobs.ts";
 import type { Row, ServedModel } from "./model.ts";
 import type { ReasoningBudget } from "./reasoning_budget.ts";
@@ -27,6 +29,8 @@ export interface GenerationOptions {
   slotId?: number | undefined;
   /** The form that the answer must have. */
   constraint?: AnswerConstraint | undefined;
+  /** Follows the answer, for constraint, budget and stop strings: these are looked for in the answer proper. */
+  tracker?: AnswerTracker | undefined;
   /** Ends the reasoning after so many tokens. */
   budget?: ReasoningBudget | undefined;
   /** Control tokens that show their text. */
@@ -72,7 +76,11 @@ export class Generation implements Job {
   readonly #model: ServedModel;
   readonly #options: GenerationOptions;
   readonly #stop: StopMatcher;
-  readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  readonly #utf8 = new Utf8Stream();
+  /** Text that has not met the stop strings: it may be reasoning, which they are not looked for in. */
+  #waiting = "";
+  /** Length of the text before it; undefined once all that comes is answer. */
+  #n_passed: number | undefined;
   /** Tokens whose text has not begun to show. */
   #records: TokenRecord[] = [];
   #n_decoded = 0; // code points decoded so far
@@ -101,6 +109,7 @@ export class Generation implements Job {
     const said = options.n_probs !== undefined && options.budget !== undefined;
     this.#wholeRow = enough === 0 || enough > topK || (options.n_probs ?? 0) > topK || said;
     this.#stop = new StopMatcher(options.stops);
+    if (options.tracker !== undefined && options.stops.length > 0) this.#n_passed = 0;
   }
 
   get want(): "candidates" | "logits" {
@@ -120,7 +129,7 @@ export class Generation implements Job {
   }
 
   onRow(row: Row): { token: number; stop: boolean } {
-    const { constraint, n_probs } = this.#options;
+    const { constraint, budget, tracker, shown, n_probs } = this.#options;
     const token = this.#choose(row);
     this.n_generated++;
     if (this.#model.tokenizer.eogIds.has(token)) {
@@ -133,15 +142,19 @@ export class Generation implements Job {
       logprob: n_probs === undefined ? 0 : logprobOf(row, token),
       top: n_probs === undefined ? [] : topOf(row, n_probs),
     });
-    const bytes = this.#model.tokenizer.pieceBytes(token, this.#options.shown?.has(token) ?? false);
-    const stop = this.#show(this.#decoder.decode(bytes, { stream: true }));
+    const bytes = this.#model.tokenizer.pieceBytes(token, shown?.has(token) ?? false);
+    const text = tracker === undefined ? this.#utf8.push(bytes) : tracker.push(bytes);
+    constraint?.accept(token);
+    budget?.accept(token);
+    const stop = this.#show(text);
     if (constraint?.finished) this.#eog = true; // an end token is all that could follow
     return { token, stop: stop || this.#eog };
   }
 
   #choose(row: Row): number {
     const { sampler, constraint, budget } = this.#options;
-    let token = budget?.next();
+    // Where a form is in force no reasoning is under way.
+    let token = constraint?.active ? undefined : budget?.next();
     if (token !== undefined) {
       // Said for the model.
     } else if (constraint?.active) {
@@ -154,8 +167,6 @@ export class Generation implements Job {
         ? sampler.sampleCandidates(row.ids, row.logits, row.lse)
         : sampler.sample(row.full));
     }
-    constraint?.accept(token);
-    budget?.accept(token);
     sampler.accept(token);
     return token;
   }
@@ -182,12 +193,25 @@ export class Generation implements Job {
 
   /** Passes decoded text on. True when a stop string was met. */
   #show(decoded: string): boolean {
-    if (decoded === "") return false;
     this.#n_decoded += codePoints(decoded);
-    const { text, stopped } = this.#stop.push(decoded);
+    const { text, stopped } = this.#stop.push(this.#answerOf(decoded));
     this.#stopWord = stopped;
     this.#emit(text);
     return stopped !== undefined;
+  }
+
+  /** The text that stop strings are looked for in; what is before it passes. */
+  #answerOf(decoded: string): string {
+    if (this.#n_passed === undefined) return decoded;
+    this.#waiting += decoded;
+    const { place, shownFrom } = this.#options.tracker!;
+    if (place === "start" && shownFrom === undefined) return "";
+    const n = shownFrom === undefined ? this.#waiting.length : Math.max(0, shownFrom - this.#n_passed);
+    this.#emit(this.#waiting.slice(0, n));
+    const rest = this.#waiting.slice(n);
+    this.#waiting = "";
+    this.#n_passed = shownFrom === undefined ? this.#n_passed + n : undefined;
+    return rest;
   }
 
   #emit(text: string): void {
@@ -201,8 +225,11 @@ export class Generation implements Job {
 
   /** Everything held back comes out, unless a stop string cut it off; then the end. */
   #close(truncated: boolean): void {
-    const cut = this.#stopWord !== undefined || this.#show(this.#decoder.decode()); // half a character: U+FFFD
+    const { tracker } = this.#options;
+    // Half a character is U+FFFD.
+    const cut = this.#stopWord !== undefined || this.#show(tracker?.finish() ?? this.#utf8.end());
     if (!cut) {
+      this.#emit(this.#waiting);
       this.#emit(this.#stop.flush());
       // Tokens without text of their own, e.g. hidden control tokens, come last.
       if (this.#records.length > 0) this.#events.push({ type: "text", text: "", tokens: this.#records.splice(0) });

@@ -3,6 +3,7 @@
  * so that the server runs on any engine that keeps these promises, a test's included.
  * @module
  */
+import type { AnswerTracker } from "../core/chat/tracker.ts";
 import type { Rules } from "../core/sampling/grammar/expr.ts";
 import type { SamplingParams } from "../core/sampling/mod.ts";
 import type { Tokenizer as CoreTokenizer } from "../core/tokenizer/types.ts";
@@ -119,13 +120,24 @@ export interface OutputParser {
   finish(): ChatDelta[];
 }
 
+/** A prompt, and what its end says of reasoning. */
+export interface RenderedChat {
+  prompt: string;
+  /** The prompt's end opened a reasoning block. */
+  inReasoning: boolean;
+  /** The answer may open one: the family has such, its template speaks of it, and the prompt has not closed it. */
+  mayReason: boolean;
+}
+
 /** The model's chat template and the reading of its answers. */
 export interface ChatFormat {
   /** The template's source. */
   readonly source: string;
   /** @throws TextError `text.template_refused` with the template's own words. */
-  render(input: ChatInput): { prompt: string; inReasoning: boolean };
+  render(input: ChatInput): RenderedChat;
   createParser(input: ParserInput): OutputParser;
+  /** Follows an answer while it is generated. */
+  createTracker(input: ParserInput): AnswerTracker;
   /**
    * The grammar of an answer that is a call of one of the tools, or several where `many`; undefined where calls of this
    * family cannot be put in one.
@@ -134,8 +146,6 @@ export interface ChatFormat {
   callRules(tools: readonly unknown[], many: boolean): Rules | undefined;
   /** Texts that a call begins with; none where calls have no form. */
   readonly callTriggers: readonly string[];
-  /** A call may end the reasoning without its closing tag. */
-  readonly callEndsReasoning: boolean;
   /** Tags around the reasoning of this family, where it has such. */
   readonly reasoningTags: { start: string; end: string } | undefined;
   /** Control tokens whose text the parser needs. */

@@ -10,9 +10,10 @@ import { ArgumentType } from "./tool_calls/argument_type.ts";
 import type { ToolSet } from "./tool_calls/call.ts";
 import { familyOf } from "./tool_calls/families.ts";
 import type { AnswerSetup, Family, Sink } from "./tool_calls/family.ts";
-import { literal, type Reading, Source, space, until } from "./tool_calls/stream.ts";
+import { literal, type Place, type Reading, Source, space, until } from "./tool_calls/stream.ts";
 import { CallWriter } from "./tool_calls/writer.ts";
 
+export type { Place };
 export type ReasoningFormat = "none" | "auto" | "deepseek" | "deepseek-legacy";
 
 /** A piece of an answer. */
@@ -47,6 +48,26 @@ export interface OutputParser {
   push(text: string): Delta[];
   /** Gives what was held back. To be called once, at the end. */
   finish(): Delta[];
+  /** Where in the answer the text has come to. */
+  readonly where: Where;
+}
+
+/** Where in an answer its text has come to; positions count UTF-16 units from the answer's beginning. */
+export interface Where {
+  readonly place: Place;
+  /** Behind the reasoning; undefined before that is certain. */
+  readonly answerFrom: number | undefined;
+  /** Where the first character that is shown as answer may stand, behind tags and white space; undefined before. */
+  readonly shownFrom: number | undefined;
+  /** The marker behind which a call is being read, and may turn out to be none. */
+  readonly callFrom: number | undefined;
+  /** What is before it is read; text behind it may begin a marker. */
+  readonly readTo: number;
+}
+
+/** Whether reasoning is taken out of the content. */
+export function splitsReasoning(format: ReasoningFormat, streaming: boolean): boolean {
+  return format !== "none" && !(format === "deepseek-legacy" && streaming);
 }
 
 /** A parser for one answer of a model with this template. */
@@ -54,7 +75,7 @@ export function createOutputParser(options: OutputParserOptions): OutputParser {
   const family = familyOf(options.template);
   const tools = toolSet(options.tools);
   const streaming = options.streaming ?? true;
-  const keep = options.reasoningFormat === "none" || (options.reasoningFormat === "deepseek-legacy" && streaming);
+  const keep = !splitsReasoning(options.reasoningFormat, streaming);
   const out: Delta[] = [];
   const sink: Sink = {
     content(text, malformed) {
@@ -78,6 +99,7 @@ export function createOutputParser(options: OutputParserOptions): OutputParser {
     },
   };
   const source = new Source();
+  if (options.startsInReasoning) source.place = "reasoning";
   const setup = {
     keepReasoning: keep,
     startsInReasoning: options.startsInReasoning,
@@ -91,7 +113,9 @@ export function createOutputParser(options: OutputParserOptions): OutputParser {
     if (!over) over = reading.next().done ?? false;
     return out.splice(0);
   };
+  step();
   return {
+    where: source,
     push(text) {
       if (text === "") return [];
       source.text += text;
@@ -174,6 +198,7 @@ function* reasoning(
       return "call";
     }
     s.place = "reasoning";
+    s.callFrom = undefined;
     s.pos = s.mark = behind;
     show(s.text.slice(from, behind));
   }
@@ -189,7 +214,7 @@ function* body(s: Source, sink: Sink, family: Family, setup: AnswerSetup, unclos
   if (unclosed !== undefined) ends.push(unclosed);
   let open = setup.parallel || setup.writer.count === 0; // further calls are read
   while (true) {
-    s.place = "answer";
+    s.beginAnswer();
     s.forget();
     const marker = yield* until(
       s,

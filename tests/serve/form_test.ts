@@ -321,7 +321,6 @@ Deno.test("a budget of reasoning ends with a call that ends the reasoning", asyn
 
 Deno.test("constraints and budgets take any ids that come", () => {
   const model = fakeModel();
-  const reasoning = { start: "<think>", end: "</think>", open: false };
   const tools = [{ type: "function", function: { name: "f", parameters: { type: "object" } } }];
   const call = possibleCall({ tools } as unknown as Conversation, model.chat)!;
   const { tokenizer } = model;
@@ -329,14 +328,22 @@ Deno.test("constraints and budgets take any ids that come", () => {
   const ids = fc.array(fc.oneof(fc.nat(N_VOCAB - 1), fc.constantFrom(...script).map((c) => c.charCodeAt(0))));
   fc.assert(
     fc.property(ids, fc.nat(script.length), fc.boolean(), (random, cut, open) => {
-      const block = { ...reasoning, open };
+      const tracker = model.chat.createTracker({
+        reasoningFormat: "auto",
+        stream: true,
+        tools,
+        parallelToolCalls: true,
+        inReasoning: open,
+      });
+      const before = { tracker, open, opener: "<think>" };
       const constraints = [
-        lazyConstraint(call, model, block, () => {})!,
-        constraintOf({ grammar: 'root ::= [a-z]* "é"?' }, model, block)!,
-        constraintOf({ call }, model, block)!,
+        lazyConstraint(call, model, tracker, () => {})!,
+        constraintOf({ grammar: 'root ::= [a-z]* "é"?' }, model, before)!,
+        constraintOf({ call }, model, before)!,
       ];
-      const budget = new ReasoningBudget(block, 3, tokenizer);
+      const budget = new ReasoningBudget(tracker, "</think>", 3, tokenizer);
       for (const id of [...script.slice(0, cut).map((c) => c.charCodeAt(0)), ...random]) {
+        tracker.push(tokenizer.pieceBytes(id, model.chat.preservedTokens.has(id)));
         for (const constraint of constraints) {
           constraint.accept(id);
           assert.equal(typeof constraint.finished, "boolean");

@@ -75,6 +75,12 @@ const plain: Family = {
   preserved: ["<think>", "</think>"],
 };
 
+/** Whether a template speaks of its family's reasoning: models of the same markup differ in that. */
+export function speaksOfReasoning(template: string): boolean {
+  const tags = familyOf(template).reasoning;
+  return tags !== undefined && [tags.start, tags.end].some((tag) => template.includes(tag));
+}
+
 /** The family that a chat template belongs to: how its models write reasoning and calls. */
 export function familyOf(template: string): Family {
   return families.find(([, ...markers]) => markers.every((m) => template.includes(m)))?.[0] ?? plain;

@@ -15,6 +15,7 @@ export const functionary32: Family = {
   name: "functionary-3.2",
   starts: [],
   *whole(s, sink, { tools, writer }) {
+    s.beginShown();
     yield* space(s);
     yield* literal(s, [TO]);
     while (true) {

@@ -47,17 +47,21 @@ function* answer(s: Source, sink: Sink, setup: AnswerSetup): Reading<void> {
     const opener = yield* literal(s, [CHANNEL, START, "to="]);
     s.pos = from;
     if (opener === undefined) {
+      s.beginShown();
       // No header at all: a model that forgot the format still has something to say.
       const marker = yield* until(s, [CHANNEL, START, ...ENDS], (text) => sink.content(text), false);
       if (marker === undefined) return;
       if (marker === CHANNEL || marker === START) s.pos -= marker.length;
       continue;
     }
+    s.place = "start";
     const header = (yield* before(s, [MESSAGE]))?.text;
     if (header === undefined) return sink.content(s.since(from), true);
     const channel = /<\|channel\|>\s*(\w+)/.exec(header)?.[1];
     const recipient = /\bto=([^\s<]+)/.exec(header)?.[1];
     const tool = recipient?.startsWith("functions.") ? recipient.slice("functions.".length) : undefined;
+    if (channel === "analysis" && tool === undefined) s.place = "reasoning";
+    else s.beginShown();
     if (tool !== undefined || (recipient !== undefined && recipient !== "assistant" && recipient !== "user")) {
       const called = tool !== undefined && setup.tools?.has(tool) === true &&
         (yield* jsonArguments(s, setup.writer, tool, ENDS));

@@ -39,6 +39,7 @@ export const kimiK3: Family = {
   name: "kimi-k3",
   reasoning: { start: open("think"), end: close("think") },
   starts: [],
+  triggers: [open("tools")],
   whole: answer,
   form: () => form,
   preserved: [OPEN, CLOSE, SEP, "<|end_of_msg|>"],
@@ -54,16 +55,20 @@ function* answer(s: Source, sink: Sink, setup: AnswerSetup): Reading<void> {
     thinking = true;
   }
   if (thinking) {
+    s.place = "reasoning";
     const show = (text: string) => setup.keepReasoning ? sink.content(text) : sink.reasoning(text);
     const marker = yield* until(s, [close("think"), open("response")], show, !setup.keepReasoning);
     if (marker === undefined) return;
     if (setup.keepReasoning && marker === close("think")) sink.content(marker);
   }
+  s.beginAnswer();
   while (true) {
     yield* closing(s, [open("response")]);
+    s.beginShown();
     const marker = yield* until(s, [...tools, ...ends], (text) => sink.content(text), tools.length > 0);
     if (marker === undefined) return;
     if (marker !== open("tools")) continue;
+    s.place = "head";
     if (!(yield* toolCalls(s, setup.tools!, setup.writer))) sink.content(s.since(s.mark), true);
     s.forget();
   }

@@ -20,8 +20,8 @@ export class Source {
   /** Where the answer proper begins, and where its first character that is shown may stand; undefined before. */
   answerFrom: number | undefined;
   shownFrom: number | undefined;
-  /** Where the marker of the call stands that is being read, or was last. */
-  callFrom = 0;
+  /** Where the marker stands behind which a call is being read. */
+  callFrom: number | undefined;
   text = "";
   pos = 0;
   /**
@@ -36,6 +36,10 @@ export class Source {
   /** Characters of the answer that were forgotten. */
   #dropped = 0;
 
+  get readTo(): number {
+    return this.offset(this.pos);
+  }
+
   /** A position within the text as one within the whole answer. */
   offset(pos: number): number {
     return this.#dropped + pos;
@@ -44,6 +48,7 @@ export class Source {
   /** What comes at the position is no reasoning. */
   beginAnswer(): void {
     this.place = "answer";
+    this.callFrom = undefined;
     this.answerFrom ??= this.offset(this.pos);
   }
 

@@ -1,0 +1,17 @@
+/**
+ * What may come next in an answer, as a generation asks.
+ * @module
+ */
+export interface AnswerConstraint {
+  /** Whole rows of logits are wanted, for `apply` to mask: a form is in force. */
+  readonly active: boolean;
+  /** The form is complete and nothing can follow. */
+  readonly finished: boolean;
+  /**
+   * Forbids in a row of logits what may not come next.
+   * @throws TextError `text.no_candidate` where the vocabulary cannot write what the form asks for.
+   */
+  apply(logits: Float32Array): void;
+  /** Goes on by the chosen token; the tracker has taken it before. */
+  accept(token: number): void;
+}
