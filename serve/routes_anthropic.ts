@@ -148,7 +148,7 @@ function assistantMessage(content: Block[], param: string): unknown {
   };
 }
 
-/** @param cut The answer's last call is not complete. */
+/** @param cut What came last is a call that is not complete. */
 function stopReason(end: GenerationEnd, called: boolean, cut = false): string {
   if (called && !(cut && end.stopType === "limit")) return "tool_use";
   return { eos: "end_turn", word: "stop_sequence", limit: "max_tokens" }[end.stopType];
@@ -214,7 +214,7 @@ async function* events(app: App, { generation, parser }: ChatAnswer): AsyncGener
     });
   };
   function* show(deltas: ChatDelta[]): Generator<SseItem> {
-    for (const { tool_call, malformed } of deltas) if (tool_call !== undefined) cut = malformed === true;
+    for (const { malformed } of deltas) cut = malformed ?? false;
     for (const { start, call, part } of deltas.flatMap(piecesOf)) {
       if (open?.type !== start.type || open.call !== call) {
         if (open !== undefined) yield event("content_block_stop", { index });
@@ -250,8 +250,9 @@ async function whole(app: App, { generation, parser }: ChatAnswer): Promise<Resp
   const json_texts = new Map<ContentBlock, string>();
   let last: { block: ContentBlock; call: number | undefined } | undefined;
   let end: GenerationEnd | undefined;
-  let answered = "";
+  let answered = "", cut = false;
   const take = (deltas: ChatDelta[]) => {
+    cut = deltas.at(-1)?.malformed ?? false;
     for (const { start, call, part } of deltas.flatMap(piecesOf)) {
       if (last?.block.type !== start.type || last.call !== call) {
         last = { block: start, call };
@@ -275,7 +276,7 @@ async function whole(app: App, { generation, parser }: ChatAnswer): Promise<Resp
     role: "assistant",
     model: app.model.id,
     content,
-    stop_reason: stopReason(end!, json_texts.size > 0),
+    stop_reason: stopReason(end!, json_texts.size > 0, cut),
     stop_sequence: end!.stoppingWord || null,
     usage: usageOf(generation, end!.n_generated),
   });

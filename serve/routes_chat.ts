@@ -73,7 +73,7 @@ class Calls {
   }
 }
 
-/** @param cut The answer's last call is not complete. */
+/** @param cut What came last is a call that is not complete. */
 function finishReason(end: GenerationEnd, calls: Calls, cut: boolean): string {
   if (calls.list.length > 0 && !(cut && end.stopType === "limit")) return "tool_calls";
   return end.stopType === "limit" ? "length" : "stop";
@@ -82,7 +82,7 @@ function finishReason(end: GenerationEnd, calls: Calls, cut: boolean): string {
 async function whole(app: App, answer: Answer): Promise<Response> {
   const { generation, parser } = answer;
   let content = "", reasoning = "", text = "";
-  let malformed = false;
+  let malformed = false, cut = false;
   const calls = new Calls();
   const records: TokenRecord[] = [];
   let end: GenerationEnd | undefined;
@@ -96,7 +96,8 @@ async function whole(app: App, answer: Answer): Promise<Response> {
   for (const delta of [...parser.push(text), ...parser.finish()]) {
     content += delta.content ?? "";
     reasoning += delta.reasoning_content ?? "";
-    malformed ||= delta.malformed ?? false;
+    cut = delta.malformed ?? false;
+    malformed ||= cut;
     if (delta.tool_call) calls.add(delta.tool_call);
   }
   const message = {
@@ -110,7 +111,7 @@ async function whole(app: App, answer: Answer): Promise<Response> {
   return json({
     ...answer.head,
     object: "chat.completion",
-    choices: [{ index: 0, message, logprobs, finish_reason: finishReason(end!, calls, false) }],
+    choices: [{ index: 0, message, logprobs, finish_reason: finishReason(end!, calls, cut) }],
     usage: usageOf([generation]),
     timings: timingsOf(generation),
   });
@@ -145,7 +146,7 @@ async function* chunks(app: App, request: ChatRequest, answer: Answer): AsyncGen
   let cut = false;
   const chunksOf = function* (deltas: ChatDelta[]) {
     for (const delta of deltas) {
-      if (delta.tool_call !== undefined) cut = delta.malformed === true;
+      cut = delta.malformed ?? false;
       yield chunk([choice(forClient(delta), records)]);
       records = [];
     }

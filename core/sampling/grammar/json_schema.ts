@@ -4,10 +4,10 @@
  *
  * Understood: type (one or several), properties, required, additionalProperties, items, prefixItems, minItems,
  * maxItems, enum, const, anyOf, oneOf, allOf (of objects), $ref within the document, minLength, maxLength, pattern,
- * format (date, time, date-time, uuid), minimum, maximum, exclusiveMinimum and exclusiveMaximum that are integers,
+ * format (those of `json_formats.ts`), minimum, maximum, exclusiveMinimum and exclusiveMaximum that are integers,
  * multipleOf up to 256 of integers, and 0.1, 0.01 and so on of numbers. Properties come in the schema's order. An object
  * with properties takes no others unless additionalProperties says so. oneOf is anyOf. What else would narrow the values
- * is not kept, and listed as ignored.
+ * is not kept, and listed as ignored, as is a pattern beyond what `regex.ts` takes.
  * @module
  */
 import { TextError } from "../../errors.ts";
@@ -21,16 +21,10 @@ import {
   numberBetween,
   withDecimals,
 } from "./json_numbers.ts";
-import { anyString, stringOfLength, stringOfPattern, stringOtherThan } from "./json_strings.ts";
+import { formatOf } from "./json_formats.ts";
+import { anyString, stringOf, stringOfLength, stringOfPattern, stringOtherThan } from "./json_strings.ts";
 
 type Schema = Record<string, unknown>;
-
-const FORMATS: Record<string, string> = {
-  date: "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$",
-  time: "^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{3})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$",
-  uuid: "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
-};
-FORMATS["date-time"] = FORMATS.date.slice(0, -1) + "T" + FORMATS.time.slice(1);
 
 /** Keywords that narrow what a schema allows, by the type that they narrow. */
 const KEYWORDS: Record<string, string> = Object.fromEntries(
@@ -54,7 +48,7 @@ const blank = optional(alt([text(" "), seq(text("\n"), repeat(classOf([[9, 9], [
  * Compiles a schema.
  * @param document Where references lead.
  * @param start The part of the document to compile, and its place as errors name it; all of it unless given.
- * @throws {TextError} `text.schema` naming the place in the schema, `text.schema_pattern`, `text.grammar_too_large`.
+ * @throws {TextError} `text.schema` naming the place in the schema, `text.grammar_too_large`.
  */
 export function parseJsonSchema(
   document: unknown,
@@ -243,18 +237,32 @@ class Compiler {
     if (s.pattern !== undefined) {
       if (typeof s.pattern !== "string") return this.#fail(`${at}/pattern`, "expected a string");
       const pattern = s.pattern;
-      // The format only describes then what the pattern says.
-      this.#kept(s, at, ["type", "pattern", "format"], "string");
-      return this.#shared(`pattern ${pattern}`, () => stringOfPattern(pattern));
+      const text = this.#pattern(pattern);
+      if (text !== undefined) {
+        // The format only describes then what the pattern says.
+        this.#kept(s, at, ["type", "pattern", "format"], "string");
+        return this.#shared(`pattern ${pattern}`, () => text);
+      }
+      this.#ignored.add(`${at}/pattern`);
     }
-    const format = typeof s.format === "string" && Object.hasOwn(FORMATS, s.format) ? s.format : undefined;
-    this.#kept(s, at, ["type", ...(format === undefined ? ["minLength", "maxLength"] : ["format"])], "string");
-    if (format !== undefined) return this.#shared(`format ${format}`, () => stringOfPattern(FORMATS[format]));
+    const format = formatOf(s.format), kept = format === undefined ? ["minLength", "maxLength"] : ["format"];
+    this.#kept(s, at, ["type", "pattern", ...kept], "string");
+    if (format !== undefined) return this.#shared(`format ${s.format}`, () => stringOf(format));
     const min = this.#countOf(s, "minLength", at) ?? 0, max = this.#countOf(s, "maxLength", at) ?? Infinity;
     if (max < min) this.#fail(at, `maxLength ${max} is less than minLength ${min}`);
     return min === 0 && max === Infinity
       ? this.#string()
       : this.#shared(`string ${min} ${max}`, () => stringOfLength(min, max));
+  }
+
+  /** The strings of a pattern; undefined where it is beyond what grammars can say. */
+  #pattern(pattern: string): Expr | undefined {
+    try {
+      return stringOfPattern(pattern);
+    } catch (error) {
+      if (error instanceof TextError && error.code === "text.schema_pattern") return undefined;
+      throw error;
+    }
   }
 
   #integer(s: Schema, at: string): Expr {

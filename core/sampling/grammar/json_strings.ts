@@ -38,8 +38,11 @@ export const stringOfLength = (min: number, max: number): Expr =>
 
 export const anyString: Expr = stringOfLength(0, Infinity);
 
+/** A string of some texts. */
+export const stringOf = (e: Expr): Expr => seq(text('"'), escaped(e), text('"'));
+
 /** A string that a pattern describes. */
-export const stringOfPattern = (pattern: string): Expr => seq(text('"'), escaped(parseRegex(pattern)), text('"'));
+export const stringOfPattern = (pattern: string): Expr => stringOf(parseRegex(pattern));
 
 /** A string other than the given ones. */
 export function stringOtherThan(names: readonly string[]): Expr {

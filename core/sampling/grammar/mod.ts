@@ -22,5 +22,5 @@ export { VocabTrie } from "./vocab_trie.ts";
 /** @throws {TextError} `text.grammar_syntax`, `text.grammar_left_recursion`, `text.grammar_too_large` */
 export const compileGbnf = (source: string): Grammar => new Grammar(parseGbnf(source));
 
-/** @throws {TextError} `text.schema`, `text.schema_pattern`, `text.grammar_left_recursion`, `text.grammar_too_large` */
+/** @throws {TextError} `text.schema`, `text.grammar_left_recursion`, `text.grammar_too_large` */
 export const compileJsonSchema = (schema: unknown): Grammar => new Grammar(parseJsonSchema(schema));
