@@ -69,8 +69,8 @@ export function constraintOf(
 interface Form {
   param: string;
   key: string;
-  /** Every keyword of its schema is to be kept. */
-  strict?: boolean;
+  /** Whether a keyword must be enforced, by its place: the request is refused where that cannot be. */
+  strict?: (ignored: string) => boolean;
   compile: () => Grammar;
 }
 
@@ -91,9 +91,12 @@ function grammarOf(given: Form[], warn: (text: string) => void): Grammar | undef
     const known = recent.has(key);
     const grammar = compiled(key, compile);
     if (grammar.ignored.length > 0) {
-      const what = notKept(grammar);
-      if (strict) throw badRequest(`${param}: strict is true, and this is ${what}`, param, "unsupported_parameter");
-      if (!known) warn(`${param}: ${what}`);
+      const must = grammar.ignored.filter((at) => strict?.(at));
+      if (must.length > 0) {
+        const message = `${param}: strict is true, and the server cannot enforce ${listOf(must)}`;
+        throw badRequest(message, param, "unsupported_parameter");
+      }
+      if (!known) warn(`${param}: the server does not enforce ${listOf(grammar.ignored)}`);
     }
     return grammar;
   } catch (cause) {
@@ -107,7 +110,7 @@ function grammarOf(given: Form[], warn: (text: string) => void): Grammar | undef
 }
 
 function schemaForm(param: string, schema: unknown, strict = false): Form {
-  return { param, strict, key: `\0${JSON.stringify(schema)}`, compile: () => compileJsonSchema(schema) };
+  return { param, strict: () => strict, key: `\0${JSON.stringify(schema)}`, compile: () => compileJsonSchema(schema) };
 }
 
 function formOf(format: ResponseFormat): Form[] {
@@ -188,7 +191,7 @@ export function lazyConstraint(
     warn(`tools: calls are not held to the tools' parameters: ${error.message}`);
     return undefined;
   }
-  if (!known && grammar.ignored.length > 0) warn(`tools: ${notKept(grammar)}`);
+  if (!known && grammar.ignored.length > 0) warn(`tools: the server does not enforce ${listOf(grammar.ignored)}`);
   return new LazyConstraint({
     begin: () => new GrammarMatcher(grammar, vocabOf(model)),
     triggers: chat.callTriggers,
@@ -198,8 +201,8 @@ export function lazyConstraint(
   });
 }
 
-function notKept({ ignored }: Grammar): string {
-  return `not kept of the schema: ${ignored.slice(0, 10).join(", ")}${ignored.length > 10 ? ", …" : ""}`;
+function listOf(places: readonly string[]): string {
+  return `${places.slice(0, 3).join(", ")}${places.length > 3 ? ` and ${places.length - 3} more` : ""}`;
 }
 
 export class Constraint implements AnswerConstraint {

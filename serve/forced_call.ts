@@ -2,6 +2,8 @@
  * `tool_choice` "required" or a named function: the answer has to be a call, so its form is the call's.
  * @module
  */
+import { TextError } from "../core/errors.ts";
+import type { Rules } from "../core/sampling/grammar/expr.ts";
 import { Grammar } from "../core/sampling/grammar/mod.ts";
 import { badRequest, unsupported } from "./errors.ts";
 import type { ChatFormat } from "./model.ts";
@@ -11,7 +13,8 @@ import type { Conversation } from "./schemas.ts";
 export interface CallForm {
   param: "tool_choice";
   key: string;
-  strict: boolean;
+  /** Whether a keyword of the tools' parameters must be enforced, by its place. */
+  strict: (ignored: string) => boolean;
   compile: () => Grammar;
 }
 
@@ -36,20 +39,46 @@ export function forcedCall(request: Conversation, chat: ChatFormat): CallForm | 
 export function possibleCall(request: Conversation, chat: ChatFormat): CallForm | undefined {
   const { tool_choice: choice, tools = [] } = request;
   if (tools.length === 0 || (choice ?? "auto") !== "auto") return undefined;
-  return formOf(tools, request.parallel_tool_calls ?? true, chat);
+  return formOf(tools, request.parallel_tool_calls ?? true, chat, true);
 }
 
-function formOf(named: NonNullable<Conversation["tools"]>, many: boolean, chat: ChatFormat): CallForm {
+type Tools = NonNullable<Conversation["tools"]>;
+
+/** @param lenient A tool whose parameters cannot be compiled is called with any, and the others are held to theirs. */
+function formOf(named: Tools, many: boolean, chat: ChatFormat, lenient = false): CallForm {
+  const strict = named.filter((tool) => tool.function.strict === true).map((tool) => `${tool.function.name}: `);
   return {
     param: "tool_choice",
-    strict: named.some((tool) => tool.function.strict === true),
-    key: `\0calls ${many} ${JSON.stringify(named)} ${chat.source}`,
+    strict: (ignored) => strict.some((name) => ignored.startsWith(name)),
+    key: `\0calls ${many} ${lenient} ${JSON.stringify(named)} ${chat.source}`,
     compile() {
-      const rules = chat.callRules(named, many);
+      const rules = lenient ? lenientRules(named, many, chat) : chat.callRules(named, many);
       if (rules === undefined) {
         throw unsupported("tool_choice", 'this model\'s calls cannot be forced; use "auto" or "none"');
       }
       return new Grammar(rules);
     },
   };
+}
+
+function lenientRules(tools: Tools, many: boolean, chat: ChatFormat): Rules | undefined {
+  try {
+    return chat.callRules(tools, many);
+  } catch (cause) {
+    if (!(cause instanceof TextError)) throw cause;
+    const free: string[] = [];
+    const possible = tools.map((tool) => {
+      try {
+        chat.callRules([tool], many);
+        return tool;
+      } catch (error) {
+        if (!(error instanceof TextError)) throw error;
+        free.push(`${tool.function.name}: # (${error.message})`);
+        return { ...tool, function: { ...tool.function, parameters: { type: "object", additionalProperties: true } } };
+      }
+    });
+    if (free.length === 0) throw cause; // too large together
+    const rules = chat.callRules(possible, many);
+    return rules && { ...rules, ignored: [...free, ...rules.ignored ?? []] };
+  }
 }

@@ -234,8 +234,64 @@ Deno.test("callRules() lists what a family does not keep of a tool's parameters"
     "f: #/additionalProperties",
     "f: #/minProperties",
     "f: #/properties/a~1b/maxLength",
-    "f: #/properties/a~1b/pattern",
   ]);
+});
+
+/** The call of a tool `f` with one argument `a`, as Qwen's XML has it. */
+const xmlCall = (value: string) =>
+  `<tool_call>\n<function=f>\n<parameter=a>\n${value}\n</parameter>\n</function>\n</tool_call>`;
+const XML = "<tool_call> <function= <parameter=";
+const xmlGrammar = (a: unknown, more: object = {}) => {
+  const parameters = { properties: { a }, required: ["a"], additionalProperties: false, ...more };
+  const rules = callRules(callForm(XML)!, withParameters(parameters), false);
+  return { grammar: new Grammar(rules), ignored: rules.ignored };
+};
+
+Deno.test("callRules() keeps patterns and formats of strings that are written as they are", () => {
+  for (
+    const [schema, good, bad, ignored = []] of [
+      [{ type: "string", format: "ipv4" }, ["1.2.3.4"], ["1.2.3", "x"]],
+      [{ type: "string", pattern: "^[a-z]+$" }, ["abc"], ["ABC", ""]],
+      [{ type: "string", pattern: "^a.*$" }, ['a"b'], ["b", "a<b"]],
+      [{ type: "string", pattern: "(?=x)", format: "date" }, ["2024-02-29"], ["2023-02-29"], ["pattern"]],
+      [{ type: "string", pattern: "(?=x)" }, ["anything < b"], [], ["pattern"]],
+      // What needs the character that the end of a value begins with is free text.
+      [{ type: "string", pattern: "^<b>$" }, ["<b>", "x"], [], ["pattern"]],
+      [{ type: "string", format: "email", maxLength: 9 }, ["a@b.co"], ["a"], ["maxLength"]],
+      [{ type: "string", minLength: 2 }, ["x"], [], ["minLength"]],
+      [{ allOf: [{ type: "string", pattern: "^x$" }] }, ["y"], [], ["pattern"]],
+    ] as [object, string[], string[], string[]?][]
+  ) {
+    const { grammar, ignored: told } = xmlGrammar(schema);
+    for (const value of good) assert.ok(takes(grammar, xmlCall(value)), value);
+    for (const value of bad) assert.ok(!takes(grammar, xmlCall(value)), value);
+    assert.deepEqual(told, ignored.map((keyword) => `f: #/properties/a/${keyword}`));
+  }
+});
+
+Deno.test("callRules() writes as text what can be a string alone, whatever says so", () => {
+  const $defs = { S: { type: "string" }, T: { enum: ["1", "two"] } };
+  for (
+    const [schema, good, bad] of [
+      [{ $ref: "#/$defs/S" }, [["12", "12"], ['"12"', '"12"']], []],
+      [{ $ref: "#/$defs/T" }, [["1", "1"], ["two", "two"]], ["2", '"1"']],
+      [{ enum: ["1", "2"] }, [["1", "1"]], ['"1"', "3"]],
+      [{ const: "3" }, [["3", "3"]], ['"3"']],
+      [{ allOf: [{ type: "string" }] }, [["12", "12"]], []],
+      [{ type: ["string"] }, [["12", "12"]], []],
+      // Not a string alone: as JSON.
+      [{ anyOf: [{ type: "string" }, { type: "null" }] }, [['"12"', "12"], ["null", null]], ["12"]],
+      [{ enum: ["1", 2] }, [['"1"', "1"], ["2", 2]], ["1"]],
+    ] as [object, [text: string, value: unknown][], string[]][]
+  ) {
+    const { grammar } = xmlGrammar(schema, { $defs });
+    const own = withParameters({ properties: { a: schema }, $defs });
+    for (const [text, a] of good) {
+      assert.ok(takes(grammar, xmlCall(text)), text);
+      assert.deepEqual(JSON.parse(parsed(XML, xmlCall(text), own).calls[0].arguments), { a }, JSON.stringify(schema));
+    }
+    for (const text of bad) assert.ok(!takes(grammar, xmlCall(text)), text);
+  }
 });
 
 Deno.test("callRules(): references lead to the tool's parameters, in arguments that are written one by one too", () => {

@@ -21,8 +21,10 @@ import {
   text,
   without,
 } from "../../sampling/grammar/expr.ts";
+import { formatOf } from "../../sampling/grammar/json_formats.ts";
 import { parseJsonSchema } from "../../sampling/grammar/json_schema.ts";
 import { textOtherThan } from "../../sampling/grammar/json_strings.ts";
+import { patternOf } from "../../sampling/grammar/regex.ts";
 import { ArgumentType } from "./argument_type.ts";
 
 /** How a family writes calls. */
@@ -200,8 +202,11 @@ function formTool(f: ToolFunction, rules: Map<string, Expr>, ignored: Set<string
       value(close) {
         if (!isString) return json();
         if (texts) return alt(texts.map((t) => text(String(t))));
-        for (const keyword of NOT_KEPT_OF_STRINGS) if (type.uses(keyword)) ignored.add(`${f.name}: ${at}/${keyword}`);
-        return without(close);
+        const own = writable(given, close);
+        for (const keyword of NOT_KEPT_OF_STRINGS) {
+          if (type.uses(keyword) && !own?.keeps.includes(keyword)) ignored.add(`${f.name}: ${at}/${keyword}`);
+        }
+        return own?.text ?? without(close);
       },
     };
   };
@@ -224,6 +229,27 @@ function formTool(f: ToolFunction, rules: Map<string, Expr>, ignored: Set<string
       json: () => added(`${prefix}.extra `, withoutAngles, true),
     },
   };
+}
+
+/**
+ * The texts of a string's pattern or format, where they are written as they are: without the character that the closing
+ * marker begins with. Undefined where there is neither, or nothing is left.
+ */
+function writable(s: unknown, close: string): { text: Expr; keeps: readonly string[] } | undefined {
+  if (!isObject(s) || COMPOSED.some((keyword) => s[keyword] !== undefined)) return undefined;
+  const pattern = typeof s.pattern === "string" ? patternOf(s.pattern) : undefined;
+  const given = pattern ?? formatOf(s.format);
+  if (given === undefined) return undefined;
+  const first = close.codePointAt(0)!, others = complement([[first, first]]);
+  let whole = true;
+  const text = mapLeaves(given, (leaf) => {
+    if (leaf.type === "text") whole &&= !leaf.text.includes(close[0]);
+    if (leaf.type !== "class") return leaf;
+    const ranges = intersect(leaf.ranges, others);
+    whole &&= ranges.length > 0;
+    return classOf(ranges);
+  });
+  return whole ? { text, keeps: pattern === undefined ? ["format"] : ["pattern", "format"] } : undefined;
 }
 
 const ANGLE: readonly (readonly [number, number])[] = [[0x3c, 0x3c]];

@@ -54,7 +54,6 @@ function* answer(s: Source, sink: Sink, setup: AnswerSetup): Reading<void> {
       if (marker === CHANNEL || marker === START) s.pos -= marker.length;
       continue;
     }
-    s.place = "start";
     const header = (yield* before(s, [MESSAGE]))?.text;
     if (header === undefined) return sink.content(s.since(from), true);
     const channel = /<\|channel\|>\s*(\w+)/.exec(header)?.[1];
@@ -81,6 +80,7 @@ function* answer(s: Source, sink: Sink, setup: AnswerSetup): Reading<void> {
     } else {
       yield* until(s, ENDS, (text) => sink.content(text), false);
     }
+    if (!s.ended) s.place = "start"; // the next message says what it is
     s.forget();
   }
 }

@@ -22,7 +22,8 @@ import {
   withDecimals,
 } from "./json_numbers.ts";
 import { formatOf } from "./json_formats.ts";
-import { anyString, stringOf, stringOfLength, stringOfPattern, stringOtherThan } from "./json_strings.ts";
+import { anyString, stringOf, stringOfLength, stringOtherThan } from "./json_strings.ts";
+import { patternOf } from "./regex.ts";
 
 type Schema = Record<string, unknown>;
 
@@ -237,11 +238,11 @@ class Compiler {
     if (s.pattern !== undefined) {
       if (typeof s.pattern !== "string") return this.#fail(`${at}/pattern`, "expected a string");
       const pattern = s.pattern;
-      const text = this.#pattern(pattern);
+      const text = patternOf(pattern);
       if (text !== undefined) {
         // The format only describes then what the pattern says.
         this.#kept(s, at, ["type", "pattern", "format"], "string");
-        return this.#shared(`pattern ${pattern}`, () => text);
+        return this.#shared(`pattern ${pattern}`, () => stringOf(text));
       }
       this.#ignored.add(`${at}/pattern`);
     }
@@ -253,16 +254,6 @@ class Compiler {
     return min === 0 && max === Infinity
       ? this.#string()
       : this.#shared(`string ${min} ${max}`, () => stringOfLength(min, max));
-  }
-
-  /** The strings of a pattern; undefined where it is beyond what grammars can say. */
-  #pattern(pattern: string): Expr | undefined {
-    try {
-      return stringOfPattern(pattern);
-    } catch (error) {
-      if (error instanceof TextError && error.code === "text.schema_pattern") return undefined;
-      throw error;
-    }
   }
 
   #integer(s: Schema, at: string): Expr {

@@ -16,7 +16,6 @@ import {
   seq,
   text,
 } from "./expr.ts";
-import { parseRegex } from "./regex.ts";
 
 /** Characters that stand for themselves between quotes. */
 const PLAIN: Ranges = complement([[0, 0x1f], [0x22, 0x22], [0x5c, 0x5c], [0x7f, 0x7f]]);
@@ -40,9 +39,6 @@ export const anyString: Expr = stringOfLength(0, Infinity);
 
 /** A string of some texts. */
 export const stringOf = (e: Expr): Expr => seq(text('"'), escaped(e), text('"'));
-
-/** A string that a pattern describes. */
-export const stringOfPattern = (pattern: string): Expr => stringOf(parseRegex(pattern));
 
 /** A string other than the given ones. */
 export function stringOtherThan(names: readonly string[]): Expr {

@@ -44,6 +44,16 @@ export function parseRegex(pattern: string): Expr {
   return new Parser(pattern).whole();
 }
 
+/** The same, undefined for a pattern that is beyond expressions, or none. */
+export function patternOf(pattern: string): Expr | undefined {
+  try {
+    return parseRegex(pattern);
+  } catch (error) {
+    if (error instanceof TextError && error.code === "text.schema_pattern") return undefined;
+    throw error;
+  }
+}
+
 class Parser {
   #at = 0;
   #depth = 0;
