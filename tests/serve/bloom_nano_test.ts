@@ -5,15 +5,16 @@ import { libraryPath, openModel } from "../../ffi/mod.ts";
 import { servedModel } from "../../serve/language_model.ts";
 import { type RunningServer, startServer } from "../../serve/server.ts";
 import { bloomNano, referencePrompts } from "../models.ts";
+import { repoDir } from "../shared.ts";
 
 const native = libraryPath("cpu") !== undefined;
 
 async function withNano(
-  options: { n_slots: number; n_ctx: number; n_cache?: number },
+  options: { n_slots: number; n_ctx: number; n_cache?: number; outtype?: "q8_0"; onWarning?: (text: string) => void },
   test: (server: RunningServer, client: OpenAI) => Promise<void>,
 ): Promise<void> {
   const { n_slots, n_ctx } = options;
-  using opened = await openModel(await bloomNano("bf16"), {
+  using opened = await openModel(await bloomNano(options.outtype ?? "bf16"), {
     device: native ? "cpu" : "reference",
     n_ctx,
     n_cache: options.n_cache ?? n_ctx * n_slots,
@@ -22,7 +23,12 @@ async function withNano(
     cacheTypeK: "f32",
     cacheTypeV: "f32",
   });
-  const server = await startServer({ model: servedModel(opened.model), port: 0, n_slots });
+  const server = await startServer({
+    model: servedModel(opened.model),
+    port: 0,
+    n_slots,
+    ...(options.onWarning ? { onWarning: options.onWarning } : {}),
+  });
   try {
     await test(server, new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 }));
   } finally {
@@ -200,4 +206,59 @@ Deno.test({
       assert.ok(message.reasoning_content!.includes("write 5 and carry 1"));
       assert.equal(typeof JSON.parse(message.content).sum, "number");
     }),
+});
+
+interface CaseRequest {
+  path: string;
+  body: any;
+  right: {
+    status: number;
+    message?: object;
+    finish_reason?: string;
+    stop_reason?: string;
+    last_block?: string;
+    warning?: string;
+  };
+}
+
+Deno.test({
+  name: "bloom-nano in Q8_0 answers requests about forms, stop strings and tools as it should",
+  ignore: !native,
+  async fn() {
+    const { source: _, ...cases } = JSON.parse(Deno.readTextFileSync(repoDir + "tests/goldens/serve/forms.json"));
+    const told: string[] = [];
+    await withNano({ n_slots: 1, n_ctx: 1024, outtype: "q8_0", onWarning: (t) => told.push(t) }, async (server) => {
+      for (const { path, body, right } of Object.values<CaseRequest[]>(cases).flat()) {
+        const answer = await post(server, path, body), what = JSON.stringify([path, body.messages, answer]);
+        if (path === "/v1/messages") {
+          assert.deepEqual(
+            [answer.stop_reason, answer.content.at(-1).type],
+            [right.stop_reason, right.last_block],
+            what,
+          );
+          continue;
+        }
+        const { message, finish_reason } = answer.choices[0];
+        if ("reasoning_content" in right) assert.equal(message.reasoning_content, undefined, what);
+        if (body.grammar) {
+          assert.match(message.content, /^(yes|no)$/);
+          const { chat_template_kwargs: _, grammar: __, ...plain } = { ...body, reasoning_effort: "none" };
+          const schema = { enum: ["yes", "no"] };
+          const response_format = { type: "json_schema", json_schema: { name: "x", schema } };
+          for (const form of [{ grammar: body.grammar }, { response_format }]) {
+            const { choices: [choice] } = await post(server, path, { ...plain, ...form });
+            assert.match(choice.message.content, /^"?(yes|no)"?$/);
+            assert.equal(choice.message.reasoning_content, undefined, what);
+          }
+        }
+        if (right.message) assert.deepEqual(message, { role: "assistant", ...right.message }, what);
+        if (right.finish_reason) assert.ok(right.finish_reason.split(" or ").includes(finish_reason), what);
+      }
+    });
+    assert.deepEqual(told, [
+      "tool_choice: the server does not enforce send: #/properties/to/pattern",
+      "tool_choice: the server does not enforce send: #/properties/to/pattern",
+      "tools: the server does not enforce send: #/properties/to/pattern",
+    ]);
+  },
 });
