@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import { repoDir } from "../../tests/shared.ts";
+import { ArgumentType } from "./tool_calls/argument_type.ts";
 import { createOutputParser, type OutputParserOptions } from "./reasoning.ts";
 
 const golden = JSON.parse(Deno.readTextFileSync(repoDir + "tests/goldens/chat/answers.json"));
@@ -160,6 +161,26 @@ const elements: Record<string, [template: string, call: (key: string, value: str
       `<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>`,
   ],
 };
+
+Deno.test("a string that may be null is shown as it comes, and is what its text says", () => {
+  const [template, call] = elements.qwen;
+  const scraps = fc.array(fc.constantFrom(..."null|None|nul|12|true|\"|'|x|\n| |{}|[1]|<|ä".split("|")), {
+    maxLength: 4,
+  });
+  const type = new ArgumentType({ anyOf: [{ type: "string" }, { type: "null" }] });
+  fc.assert(
+    fc.property(scraps.map((s) => s.join("")), (text) => {
+      const right = [{ name: "f", arguments: `{"text": ${type.json(text)}}` }];
+      assert.deepEqual(read([call("text", text)], { template, tools: typed }).tool_calls, right);
+      assert.deepEqual(read([...call("text", text)], { template, tools: typed }).tool_calls, right);
+    }),
+    { numRuns: 500 },
+  );
+  const parser = createOutputParser({ template, reasoningFormat: "auto", startsInReasoning: false, tools: typed });
+  parser.push(call("text", "").replace(/\n<\/parameter>.*/s, ""));
+  assert.deepEqual(parser.push("no end "), [{ tool_call: { index: 0, arguments: '"text": "no end ' } }]);
+  assert.deepEqual(parser.push("yet"), [{ tool_call: { index: 0, arguments: "yet" } }]);
+});
 
 Deno.test("every family with arguments in elements types them the same", () => {
   for (const [name, [template, call]] of Object.entries(elements)) {

@@ -50,6 +50,13 @@ export class ArgumentType {
       );
   }
 
+  /** Any string or null, and nothing else. */
+  get isOptionalString(): boolean {
+    const all = this.#all;
+    return all.every((w) => w.values === undefined && [...w.kinds].every((k) => k === "string" || k === "null")) &&
+      this.takes("") && this.takes(null);
+  }
+
   /** Nothing is known of the values. */
   get isAny(): boolean {
     return this.#all === ANY;

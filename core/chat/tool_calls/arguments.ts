@@ -12,6 +12,16 @@ export const escaped = (text: string): string =>
   // deno-lint-ignore no-control-regex
   text.replace(/["\\\u0000-\u001f]/g, (c) => JSON.stringify(c).slice(1, -1));
 
+/** Whether a value that comes is neither null nor in quotes: a string that may be shown as it comes. */
+function* isPlain(s: Source): Reading<boolean> {
+  while (true) {
+    const text = s.text.slice(s.pos).trimStart();
+    if (text !== "" && !["null", "None"].some((word) => word.startsWith(text.slice(0, 4)))) return !/^["']/.test(text);
+    if (s.ended || text.length >= 4) return false;
+    yield;
+  }
+}
+
 export class Members {
   #n = 0;
 
@@ -40,7 +50,7 @@ export class Members {
     { literally, padded = false }: { literally?: boolean | undefined; padded?: boolean } = {},
   ): Reading<boolean> {
     const type = this.tools.type(this.name, key);
-    if (literally ?? type.isString) {
+    if (literally ?? (type.isString || (type.isOptionalString && (yield* isPlain(s))))) {
       if (padded) yield* literal(s, ["\n"]);
       this.#key(key);
       this.w.write('"');
