@@ -1,6 +1,6 @@
 /**
- * What an answer must look like, when the request says so: a grammar or a JSON schema, in force from the answer's first
- * character on, or from the end of its reasoning.
+ * Enforces the form that a request asks for, a grammar or a JSON schema, from the answer's first token on or from the end
+ * of its reasoning.
  * @module
  */
 import type { AnswerTracker } from "../core/chat/tracker.ts";
@@ -144,7 +144,7 @@ function compiled(key: string, compile: () => Grammar): Grammar {
   return grammar;
 }
 
-/** Forms of tools that could not be compiled, which is told once. */
+/** Forms of tools that could not be compiled: the server warns once about each. */
 const failed = new Set<string>();
 
 const vocabs = new WeakMap<Tokenizer, VocabTrie>();
@@ -169,8 +169,8 @@ function shownBytes({ tokenizer, chat }: ServedModel, id: number): Uint8Array {
 }
 
 /**
- * The constraint of an answer that may call tools: none until a call begins. Undefined where the family has no form, or
- * the tools' parameters cannot be compiled, of which `warn` is told.
+ * The constraint of an answer that may call tools: it enforces nothing until a call begins. Undefined when the family has no
+ * form, or when the tools' parameters cannot be compiled, which `warn` receives.
  */
 export function lazyConstraint(
   call: Form,
@@ -188,7 +188,7 @@ export function lazyConstraint(
     if (!(error instanceof BloomeryError)) throw error;
     failed.add(call.key);
     if (failed.size > MAX_RECENT) failed.delete(failed.keys().next().value!);
-    warn(`tools: calls are not held to the tools' parameters: ${error.message}`);
+    warn(`tools: the server does not enforce the tools' parameters: ${error.message}`);
     return undefined;
   }
   if (!known && grammar.ignored.length > 0) warn(`tools: the server does not enforce ${listOf(grammar.ignored)}`);

@@ -1,7 +1,7 @@
 /**
- * Tools that a model may call or not: its answer is free until a call begins, and from there on the form of calls is in
- * force. Within reasoning a call begins where it can be nothing else; elsewhere its first marker does it. A call that
- * begins in another way than the form's stays free: parsers take more than forms write.
+ * Enforces the form of calls in an answer that may call tools or not, once a call begins. In the answer a call begins with
+ * its marker; within reasoning only once its name and first argument are there. A call that begins in another way than the
+ * form's stays free: parsers read more than forms write.
  * @module
  */
 import type { AnswerTracker } from "../core/chat/tracker.ts";
