@@ -101,7 +101,9 @@ function refuseOtherThanFile(stat: Deno.FileInfo, path: string): void {
   const what = stat.isDirectory ? "a folder" : stat.isFifo ? "a pipe" : stat.isSocket ? "a socket" : "a device";
   throw new FormatError("format.unreadable", `Cannot read ${path}: it is ${what}, expected a file`, {
     at: { file: path },
-    hint: stat.isDirectory ? "give the path of a file in it" : "parts of the file are read in any order: save it to a disk",
+    hint: stat.isDirectory
+      ? "give the path of a file in it"
+      : "parts of the file are read in any order: save it to a disk",
   });
 }
 

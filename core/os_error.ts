@@ -51,7 +51,11 @@ const PROBLEMS: Readonly<Record<string, Problem>> = {
   ELOOP: { code: "os.bad_path", reason: "its symbolic links lead in a circle", hint: "check the links" },
   EINVAL: { code: "os.bad_path", reason: "the system does not take such a name", hint: "check the path" },
   EMFILE: { code: "os.too_many_files", reason: "too many files are open", hint: "raise the limit: ulimit -n 4096" },
-  ENFILE: { code: "os.too_many_files", reason: "too many files are open on this machine", hint: "close other programs" },
+  ENFILE: {
+    code: "os.too_many_files",
+    reason: "too many files are open on this machine",
+    hint: "close other programs",
+  },
   EBUSY: { code: "os.busy", reason: "it is in use", hint: "close the program that uses it" },
   ETXTBSY: { code: "os.busy", reason: "it is a program that runs", hint: "end the program, or choose another name" },
   EXDEV: {
@@ -160,7 +164,9 @@ export function osError(error: unknown): OsError | undefined {
   if (problem === undefined) return undefined;
   const { verb, path } = operation(error as Error);
   const shown = path?.replace(/[\x00-\x1f\x7f]/g, "\u{fffd}");
-  const message = shown === undefined ? `Cannot go on: ${problem.reason}` : `Cannot ${verb} ${shown}: ${problem.reason}`;
+  const message = shown === undefined
+    ? `Cannot go on: ${problem.reason}`
+    : `Cannot ${verb} ${shown}: ${problem.reason}`;
   return new OsError(problem.code, message, {
     at: shown === undefined ? {} : { file: shown },
     hint: problem.hint,
