@@ -62,7 +62,7 @@ for (const [name, args] of steps) {
 
 // Apart: with --doc every module of the given folders is loaded, which scripts/ must not be.
 const runs = Deno.args.length > 0 ? [Deno.args] : [
-  ["--doc", "mod.ts", "core", "ffi", "quantize", "eval", "serve", "cli"],
+  ["--doc", "mod.ts", "core", "ffi", "quantize", "eval", "serve", "hub", "cli"],
   ["tests"],
   ["--config", "tests/npm/deno.json", "tests/npm"], // packages that nothing else is to fetch
 ];

@@ -31,6 +31,8 @@ export interface PrepareProgress {
   readonly whole: boolean;
   /** Tensor bytes written, of all. */
   readonly bytes: number;
+  /** Of them, those that an earlier run had written. */
+  readonly resumed: number;
   readonly totalBytes: number;
 }
 
@@ -126,6 +128,7 @@ class Run {
   readonly #totalBytes: number;
   readonly #begun: string[] = [];
   #bytes = 0;
+  #resumed = 0;
   #index = 0;
 
   constructor(
@@ -186,7 +189,7 @@ class Run {
   async #write(file: FilePlan, resume: number, no: number, journal: Journal): Promise<number> {
     const { path, metadata, tensors } = file;
     this.#index += resume;
-    for (const t of tensors.slice(0, resume)) this.#bytes += bytesOf(path, t);
+    for (const t of tensors.slice(0, resume)) this.#resumed += bytesOf(path, t);
     using writer = GgufWriter.create({ path, metadata, tensors, resume, pad: this.options.vocabOnly !== true });
     this.#begun.push(path);
     const flusher = new Flusher(partialPath(path));
@@ -220,7 +223,8 @@ class Run {
         index: this.#index,
         n_tensors: this.source.tensors.length,
         whole: row + rows === tensor.n_rows,
-        bytes: this.#bytes,
+        bytes: this.#resumed + this.#bytes,
+        resumed: this.#resumed,
         totalBytes: this.#totalBytes,
       });
     }
