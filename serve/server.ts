@@ -3,6 +3,7 @@
  * @module
  */
 import { Hono } from "hono";
+import type { z } from "zod";
 import { App, type AppSettings, type Handler } from "./app.ts";
 import { checkKey } from "./auth.ts";
 import { prepareVocabulary } from "./constraint.ts";
@@ -16,10 +17,18 @@ import { metrics } from "./metrics.ts";
 import { logEntry, type RequestLogEntry } from "./request_log.ts";
 import { chatCompletions } from "./routes_chat.ts";
 import { completions } from "./routes_completions.ts";
-import { countTokens, messages } from "./routes_anthropic.ts";
+import { countSchema, countTokens, messages, messagesSchema } from "./routes_anthropic.ts";
 import { health, model, models, props, slots } from "./routes_info.ts";
 import { applyTemplate, completion, detokenize, tokenize } from "./routes_native.ts";
 import { Scheduler } from "./scheduler.ts";
+import {
+  chatSchema,
+  completionSchema,
+  conversationSchema,
+  detokenizeSchema,
+  openaiCompletionSchema,
+  tokenizeSchema,
+} from "./schemas.ts";
 
 /** Settings of a server that do not need a model. */
 export interface ListenerSettings extends Partial<AppSettings> {
@@ -84,6 +93,8 @@ interface Route {
   method: "GET" | "POST";
   paths: readonly string[];
   handler: Handler;
+  /** What the body must be. The handler checks it; here it is for docs/http.md. */
+  body?: z.ZodObject;
   /** Errors in another shape than OpenAI's. */
   errors?: ErrorShape;
 }
@@ -96,14 +107,20 @@ export const ROUTES: readonly Route[] = [
   { method: "GET", paths: ["/props"], handler: props },
   { method: "GET", paths: ["/slots"], handler: slots },
   { method: "GET", paths: ["/metrics"], handler: metrics },
-  { method: "POST", paths: ["/chat/completions", "/v1/chat/completions"], handler: chatCompletions },
-  { method: "POST", paths: ["/v1/completions"], handler: completions },
-  { method: "POST", paths: ["/completion", "/completions"], handler: completion },
-  { method: "POST", paths: ["/v1/messages"], handler: messages, errors: anthropicErrorBody },
-  { method: "POST", paths: ["/v1/messages/count_tokens"], handler: countTokens, errors: anthropicErrorBody },
-  { method: "POST", paths: ["/tokenize"], handler: tokenize },
-  { method: "POST", paths: ["/detokenize"], handler: detokenize },
-  { method: "POST", paths: ["/apply-template"], handler: applyTemplate },
+  { method: "POST", paths: ["/chat/completions", "/v1/chat/completions"], handler: chatCompletions, body: chatSchema },
+  { method: "POST", paths: ["/v1/completions"], handler: completions, body: openaiCompletionSchema },
+  { method: "POST", paths: ["/completion", "/completions"], handler: completion, body: completionSchema },
+  { method: "POST", paths: ["/v1/messages"], handler: messages, body: messagesSchema, errors: anthropicErrorBody },
+  {
+    method: "POST",
+    paths: ["/v1/messages/count_tokens"],
+    handler: countTokens,
+    body: countSchema,
+    errors: anthropicErrorBody,
+  },
+  { method: "POST", paths: ["/tokenize"], handler: tokenize, body: tokenizeSchema },
+  { method: "POST", paths: ["/detokenize"], handler: detokenize, body: detokenizeSchema },
+  { method: "POST", paths: ["/apply-template"], handler: applyTemplate, body: conversationSchema },
 ];
 
 /** Paths that need no key: a monitor has none. */
