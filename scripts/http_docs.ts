@@ -81,7 +81,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   thinking: "`disabled` switches reasoning off; `budget_tokens` limits it",
   output_config: "`format` of type `json_schema` gives the answer's form, `effort` is a variable of the template",
   output_format: "The older name of `output_config.format`",
-  content: "The text",
+  content: "A text, or an array of texts and token ids",
   add_special: "Whether to add the tokens that the vocabulary puts around a text",
   parse_special: "Whether markup of special tokens is read as such",
   with_pieces: "Tell each token's text too: as a string, or as bytes where they are no text on their own",
@@ -139,11 +139,13 @@ export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
   "/props": { summary: "settings of the server", details: "llama-server's names. Sampler defaults are in `params`." },
   "/slots": {
     summary: "what each slot does",
-    details: "An array. 404 where the server was started with `--no-slots`.",
+    details: "An array. 501 where the server was started with `--no-slots`.",
   },
   "/metrics": {
     summary: "counters for Prometheus",
-    details: "Text. Needs a key where the server has keys.",
+    details:
+      "Text; 501 unless the server was started with `--metrics`. llama-server's names (`llamacpp:…`) and `bloomery_…` of " +
+      "what only this server counts. Gauges of rates are over the time since the last scrape.",
   },
   "/v1/chat/completions": {
     summary: "an answer to a conversation",
@@ -204,6 +206,7 @@ export const ERRORS: readonly (readonly [status: number, code: string, when: str
   [405, "method_not_allowed", "the path takes another method; `allow` names it"],
   [413, "body_too_large", "the body is larger than 32 MiB"],
   [500, "internal_error", "a fault of the server; it is on its stderr"],
+  [501, "switched_off", "the server was started without this route"],
   [503, "loading_model", "the model is not loaded yet"],
   [503, "queue_full", "too many requests wait for a slot"],
   [503, "cache_full", "the prompt does not fit the cache that all slots share"],

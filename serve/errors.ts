@@ -13,6 +13,7 @@ export type ApiErrorType =
   | "authentication_error"
   | "not_found_error"
   | "exceed_context_size_error"
+  | "not_supported_error"
   | "unavailable_error"
   | "server_error";
 
@@ -73,6 +74,13 @@ export function contextTooSmall(n_prompt_tokens: number, n_ctx: number): ApiErro
       hint: "shorten the prompt, or start the server with a larger --ctx-size",
     },
   );
+}
+
+/** 501: the route exists and was not switched on. */
+export function switchedOff(path: string, flag: string): ApiError {
+  return new ApiError(501, "not_supported_error", "switched_off", `This server does not answer ${path}`, {
+    hint: `start it with ${flag}`,
+  });
 }
 
 /** 503: the server is there and cannot take the request now. */

@@ -128,17 +128,18 @@ async function* chunks(
       ...(include_usage ? { usage: null } : {}),
       ...more,
     });
+  const timings = () => generations.length === 1 ? { timings: timingsOf(generations[0]) } : {};
   const choices = answers.map(({ parser }, index) => new StreamedChoice(app, request, parser, index));
   for (const choice of choices) yield chunk([choice.begin()]);
   for await (const [i, event] of merge(generations.map((g) => g[Symbol.asyncIterator]()))) {
     if (event.type === "text") { for (const piece of choices[i].push(event.text, event.tokens)) yield chunk([piece]); }
     else {
-      const timings = generations.length === 1 ? { timings: timingsOf(generations[0]) } : {};
       const pieces = choices[i].finish(event);
-      for (const [k, piece] of pieces.entries()) yield chunk([piece], k === pieces.length - 1 ? timings : {});
+      const last = pieces.length - 1;
+      for (const [k, piece] of pieces.entries()) yield chunk([piece], k === last && !include_usage ? timings() : {});
     }
   }
-  if (include_usage) yield chunk([], { usage: usageOf(generations) });
+  if (include_usage) yield chunk([], { usage: usageOf(generations), ...timings() });
   yield "[DONE]";
 }
 
@@ -158,7 +159,7 @@ class StreamedChoice {
   ) {}
 
   begin(): object {
-    return this.#choice({ role: "assistant", content: "" });
+    return this.#choice({ role: "assistant", content: null });
   }
 
   push(text: string, tokens: TokenRecord[]): object[] {

@@ -208,7 +208,9 @@ export const chatSchema = samplingSchema.extend({
 export type ChatRequest = z.output<typeof chatSchema>;
 
 export const tokenizeSchema = z.object({
-  content: z.string(),
+  content: opt(z.union([z.string(), z.array(z.union([z.string(), tokenId]))], {
+    error: "expected a string, or an array of token ids and strings",
+  })),
   add_special: opt(z.boolean()),
   parse_special: opt(z.boolean()),
   with_pieces: opt(z.boolean()),

@@ -8,7 +8,7 @@ import { App, type AppSettings, type Handler } from "./app.ts";
 import { checkKey } from "./auth.ts";
 import { prepareVocabulary } from "./constraint.ts";
 import { type CorsOrigins, preflight, setCors } from "./cors.ts";
-import { anthropicErrorBody, ApiError, errorResponse, toApiError, unavailable } from "./errors.ts";
+import { anthropicErrorBody, ApiError, errorResponse, switchedOff, toApiError, unavailable } from "./errors.ts";
 import { Exchange } from "./exchange.ts";
 import { GenerationCancelled } from "./generation.ts";
 import type { ServedModel } from "./language_model.ts";
@@ -44,6 +44,10 @@ export interface ListenerSettings extends Partial<AppSettings> {
   apiKeys?: readonly string[];
   /** Whether GET /slots is answered. Default true. */
   slots?: boolean;
+  /** Whether GET /metrics is answered. Default true. */
+  metrics?: boolean;
+  /** Path before every route, such as `/llm`. */
+  apiPrefix?: string;
   /** Larger bodies are refused. Default 32 MiB. */
   maxBodyBytes?: number;
   /** Pages that may use the server. Default `["*"]`, every origin. */
@@ -239,29 +243,31 @@ type Env = { Bindings: { exchange: Exchange } };
 function makeRouter(app: App, options: ServerOptions, life: { draining: boolean }): Hono<Env> {
   const keys = options.apiKeys ?? [];
   const maxBodyBytes = options.maxBodyBytes ?? MAX_BODY_BYTES;
+  const trimmed = (options.apiPrefix ?? "").replace(/^\/+|\/+$/g, "");
+  const prefix = trimmed === "" ? "" : `/${trimmed}`;
   const router = new Hono<Env>();
   const answer = async (handler: Handler, exchange: Exchange, errors?: ErrorShape): Promise<Response> => {
     try {
       if (life.draining) throw unavailable("shutting_down", "The server is shutting down and takes no new requests");
-      if (keys.length > 0 && !OPEN_PATHS.includes(exchange.path)) checkKey(exchange.headers, keys);
+      if (keys.length > 0 && !OPEN_PATHS.includes(exchange.path.slice(prefix.length))) checkKey(exchange.headers, keys);
       if (exchange.method === "POST") await exchange.readBody(maxBodyBytes);
       return await handler(app, exchange);
     } catch (error) {
       if (error instanceof GenerationCancelled) return new Response(null, { status: 499 }); // nobody reads it
       const api = toApiError(error);
-      if (api.status >= 500 && api.status !== 503) options.onError?.(error);
+      if (api.status === 500) options.onError?.(error);
       return failed(exchange, api, errors);
     }
   };
   const methods: [matches: RegExp, method: string][] = [];
   for (const { method, paths, handler, errors } of ROUTES) {
-    if (handler === slots && options.slots === false) continue;
-    for (const path of paths) {
-      methods.push([new RegExp(`^${path.replace(/:id\{\.\+\}/, ".+")}$`), method]);
+    const off = whenOff(handler, options);
+    for (const path of paths.map((path) => prefix + path)) {
+      methods.push([new RegExp(`^${path.split(":id{.+}").map(RegExp.escape).join(".+")}$`), method]);
       router.on(method, path, (c) => {
         const { exchange } = c.env;
         exchange.params = c.req.param() as Record<string, string>;
-        return answer(handler, exchange, errors);
+        return answer(off ?? handler, exchange, errors);
       });
     }
   }
@@ -281,6 +287,18 @@ function makeRouter(app: App, options: ServerOptions, life: { draining: boolean 
     return response;
   });
   return router;
+}
+
+/** What answers in a route's place where it is switched off. */
+function whenOff(handler: Handler, options: ListenerSettings): Handler | undefined {
+  const off = handler === slots && options.slots === false
+    ? switchedOff("/slots", "--slots")
+    : handler === metrics && options.metrics === false
+    ? switchedOff("/metrics", "--metrics")
+    : undefined;
+  return off && (() => {
+    throw off;
+  });
 }
 
 function failed(exchange: Exchange, error: ApiError, shape?: ErrorShape): Response {
