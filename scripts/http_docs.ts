@@ -86,6 +86,14 @@ export const FIELDS: Readonly<Record<string, string>> = {
   parse_special: "Whether markup of special tokens is read as such",
   with_pieces: "Tell each token's text too: as a string, or as bytes where they are no text on their own",
   tokens: "The token ids",
+  input: "A text of the user, or items",
+  instructions: "The system prompt of this answer",
+  previous_response_id: "Go on from a response that is kept",
+  store: "Whether the answer is kept",
+  max_output_tokens: "Most tokens of the answer, reasoning among them",
+  text: "The form of the answer",
+  reasoning: "`effort` is a variable of the chat template; `none` switches reasoning off",
+  metadata: "Given back as it is",
 };
 
 /** What a field is where the request leaves it out and no table of the code says so. */
@@ -108,6 +116,7 @@ export const DEFAULTS: Readonly<Record<string, string>> = {
   n_probs: "0",
   return_tokens: "false",
   echo: "false",
+  store: "true",
   add_special: "false",
   parse_special: "true",
   with_pieces: "false",
@@ -167,6 +176,29 @@ export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
     details:
       "One object for one prompt, an array for several. In a stream the last event of a prompt has `stop: true`.",
   },
+  "/v1/chat/completions/input_tokens": {
+    summary: "tokens of a conversation's prompt",
+    details: '`{"object": "response.input_tokens", "input_tokens": n}`',
+  },
+  "/v1/responses": {
+    summary: "an answer to a conversation, in the shape of OpenAI's Responses",
+    details:
+      "Items of the input: messages, `reasoning`, `function_call`, `function_call_output`. Items of the answer: " +
+      "`reasoning` with its text, a `message`, and `function_call`. An answer that ends at its limit is `incomplete`. Streams have " +
+      "OpenAI's events with `sequence_number` and `output_index`, and no `[DONE]`. A last message of the assistant is " +
+      "continued.\n\nAnswers are kept in memory for `previous_response_id`, the oldest go first; instructions are not part of " +
+      "what is kept.",
+    fields: {
+      tools: "Functions that the model may call; the model is not offered tools of other types",
+      tool_choice: "`required` or a function by name makes the answer a call",
+      text: "`format` of type `text`, `json_object` or `json_schema` gives the answer's form",
+    },
+  },
+  "/v1/responses/input_tokens": {
+    summary: "tokens of a request's prompt",
+    details: '`{"object": "response.input_tokens", "input_tokens": n}`',
+    fields: { text: "As for /v1/responses" },
+  },
   "/v1/messages": {
     summary: "an answer to a conversation, in Anthropic's shape",
     details: "System messages within the conversation, a last message of the assistant, and roles as for " +
@@ -199,6 +231,7 @@ export const ERRORS: readonly (readonly [status: number, code: string, when: str
   [400, "invalid_value", "a field has a wrong type or value; `param` names it"],
   [400, "unsupported_parameter", "a field asks for what the server cannot do, and ignoring it would change the answer"],
   [400, "context_length_exceeded", "the prompt does not fit; `n_prompt_tokens` and `n_ctx` are beside the message"],
+  [400, "previous_response_not_found", "no response of that id is kept"],
   [400, "text.…", "the chat template refuses the conversation, or a grammar cannot be read, in their own words"],
   [401, "invalid_api_key", "the server has keys and the request carries none of them"],
   [404, "not_found", "there is no such path"],
@@ -226,4 +259,5 @@ export const DIFFERENCES: readonly string[] = [
   "is not streamed.",
   "`tool_choice` `required` forces a call from the first token.",
   "Errors of /v1/messages have Anthropic's envelope.",
+  "/v1/responses takes `previous_response_id`, and its events have `sequence_number` and `output_index`.",
 ];

@@ -88,6 +88,24 @@ export function unavailable(code: string, message: string): ApiError {
   return new ApiError(503, "unavailable_error", code, message);
 }
 
+/**
+ * Starts an answer whose form is in `field`, and puts that name into errors about OpenAI's `response_format`, to which the
+ * request was translated.
+ */
+export function inWordsOf<T>(field: string, start: () => T): T {
+  try {
+    return start();
+  } catch (error) {
+    if (!(error instanceof ApiError) || !error.message.includes("response_format")) throw error;
+    const message = error.message.replaceAll(/response_format(\.json_schema)?/g, field);
+    throw new ApiError(error.status, error.type, "invalid_value", message, {
+      param: field,
+      apiCode: error.apiCode,
+      cause: error,
+    });
+  }
+}
+
 /** Any thrown value as the error a client gets. What nobody foresaw is a 500 that names no internals. */
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;

@@ -4,13 +4,14 @@
  */
 import { type App, json, randomId } from "./app.ts";
 import { type ChatAnswer, startChat } from "./chat_answer.ts";
+import { chatTokens, renderChat } from "./conversation.ts";
 import { bestOf, collectAll, type Collected } from "./collect.ts";
 import type { Delta } from "../core/chat/reasoning.ts";
 import { badRequest, unsupported } from "./errors.ts";
 import type { Exchange } from "./exchange.ts";
 import type { GenerationEnd } from "./generation.ts";
 import { logprobEntry, type TokenRecord } from "./logprobs.ts";
-import { type ChatRequest, chatSchema, choicesOf, parseBody } from "./schemas.ts";
+import { type ChatRequest, chatSchema, choicesOf, conversationSchema, parseBody } from "./schemas.ts";
 import { sseResponse } from "./sse.ts";
 import { merge } from "./streams.ts";
 import { timingsOf, usageOf } from "./timings.ts";
@@ -29,6 +30,12 @@ export function chatCompletions(app: App, exchange: Exchange): Promise<Response>
   };
   if (request.stream) return sseResponse(exchange, chunks(app, request, answers, head), leave);
   return whole(app, request, answers, head, leave);
+}
+
+/** Tokens that a conversation's prompt has. */
+export function chatInputTokens(app: App, { body }: Exchange): Response {
+  const { prompt } = renderChat(app, parseBody(conversationSchema, body));
+  return json({ object: "response.input_tokens", input_tokens: chatTokens(app.model.tokenizer, prompt).length });
 }
 
 /** What would change the answer and cannot be honoured. */

@@ -15,11 +15,12 @@ import type { ServedModel } from "./language_model.ts";
 import { type Incoming, listen, type Listener } from "./listener.ts";
 import { metrics } from "./metrics.ts";
 import { logEntry, type RequestLogEntry } from "./request_log.ts";
-import { chatCompletions } from "./routes_chat.ts";
+import { chatCompletions, chatInputTokens } from "./routes_chat.ts";
 import { completions } from "./routes_completions.ts";
 import { countSchema, countTokens, messages, messagesSchema } from "./routes_anthropic.ts";
 import { health, model, models, props, slots } from "./routes_info.ts";
 import { applyTemplate, completion, detokenize, tokenize } from "./routes_native.ts";
+import { responses, responsesInputTokens, responsesSchema } from "./routes_responses.ts";
 import { Scheduler } from "./scheduler.ts";
 import {
   chatSchema,
@@ -114,6 +115,19 @@ export const ROUTES: readonly Route[] = [
   { method: "POST", paths: ["/chat/completions", "/v1/chat/completions"], handler: chatCompletions, body: chatSchema },
   { method: "POST", paths: ["/v1/completions"], handler: completions, body: openaiCompletionSchema },
   { method: "POST", paths: ["/completion", "/completions"], handler: completion, body: completionSchema },
+  {
+    method: "POST",
+    paths: ["/chat/completions/input_tokens", "/v1/chat/completions/input_tokens"],
+    handler: chatInputTokens,
+    body: conversationSchema,
+  },
+  { method: "POST", paths: ["/responses", "/v1/responses"], handler: responses, body: responsesSchema },
+  {
+    method: "POST",
+    paths: ["/responses/input_tokens", "/v1/responses/input_tokens"],
+    handler: responsesInputTokens,
+    body: responsesSchema,
+  },
   { method: "POST", paths: ["/v1/messages"], handler: messages, body: messagesSchema, errors: anthropicErrorBody },
   {
     method: "POST",
