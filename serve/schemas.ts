@@ -51,6 +51,8 @@ export const samplingSchema = z.object({
   mirostat: opt(integer.min(0).max(2)),
   mirostat_tau: opt(number),
   mirostat_eta: opt(number),
+  adaptive_target: opt(number),
+  adaptive_decay: opt(number.min(0).max(0.99)),
   samplers: opt(z.union([z.array(z.string()), z.string()])),
   min_keep: opt(integer.min(0)),
   seed: opt(integer),

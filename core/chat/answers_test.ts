@@ -84,6 +84,7 @@ const typed = [{
     name: "f",
     parameters: {
       allOf: [{ $ref: "#/$defs/rest" }],
+      additionalProperties: { type: "string" },
       properties: {
         text: { anyOf: [{ type: "string" }, { type: "null" }] },
         either: { type: ["integer", "string"] },
@@ -96,6 +97,9 @@ const typed = [{
         nothing: { nullable: true, type: "string" },
         one: { const: { a: [1] } },
         never: { allOf: [{ type: "string" }, { type: "null" }] },
+        shared: { allOf: [{ enum: ["1", 2] }, { enum: ["1", 3] }] },
+        half: { allOf: [{ enum: ["1", 2.5, 3] }, { type: ["string", "integer"] }] },
+        empty: { enum: [] },
       },
       $defs: { rest: { properties: { far: { $ref: "#/$defs/a~1b" } } }, "a/b": { type: "string" } },
     },
@@ -124,8 +128,13 @@ const values: [string, string, string][] = [
   ["nothing", "7", '"7"'],
   ["one", '{"a": [1]}', '{"a": [1]}'],
   ["never", "12", "12"],
+  ["shared", "1", '"1"'],
+  ["half", "1", '"1"'],
+  ["half", "3", "3"],
+  ["half", "2.5", "2.5"],
+  ["empty", "12", "12"],
   ["far", "12", '"12"'],
-  ["other", "12", "12"],
+  ["other", "12", '"12"'],
 ];
 const N = "]<]minimax[>[";
 /** One call with one argument, in each family's elements. */
