@@ -78,6 +78,8 @@ const generationShape = {
   cache_prompt: opt(z.boolean()),
   id_slot: opt(integer.refine((n) => n >= -1, { error: "expected -1 (any) or a slot's number" })),
   grammar: opt(z.string()),
+  grammar_lazy: opt(z.boolean()),
+  grammar_triggers: opt(z.array(z.looseObject({ type: integer, value: opt(z.string()), token: opt(integer) }))),
   json_schema: opt(jsonSchema),
   response_format: opt(z.looseObject({
     type: z.string(),
