@@ -57,9 +57,14 @@ Deno.test("stop strings are looked for in the answer, not in reasoning that is s
       assert.deepEqual(raw, { ...full, reasoning: "", content: "<think>\nThe " });
       const plain = await answer(h, { messages: ask("<thanks user"), stop: ["nks", "x"] }, stream);
       assert.deepEqual(plain, { ...full, reasoning: "", content: "<tha" });
+      const early = await answer(h, { messages: ask("<thanks user"), stop: ["<th"] }, stream);
+      assert.deepEqual(early, { ...full, reasoning: "", content: "" });
       const cut = await answer(h, { messages: ask("<thi"), stop: ["user"] }, stream);
       assert.deepEqual(cut, { ...full, reasoning: "", content: "<thi" });
     }
+    const streamed = await h.events("/v1/chat/completions", { messages, temperature: 0, stop: ["user"], stream: true });
+    const pieces = streamed.filter((e) => e.choices?.[0].delta.reasoning_content);
+    assert.ok(pieces.length > 5, "reasoning is sent as it comes");
     const { body } = await h.post("/v1/messages", {
       messages,
       max_tokens: 99,
