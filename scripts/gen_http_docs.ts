@@ -138,5 +138,5 @@ if (problems.length === 0) {
     problems.push("docs/http.md is not what the schemas say: run deno run -A scripts/gen_http_docs.ts");
   }
 }
-for (const problem of problems) console.error(problem);
+for (const problem of new Set(problems)) console.error(problem);
 if (problems.length > 0) Deno.exit(1);

@@ -32,6 +32,8 @@ export const FIELDS: Readonly<Record<string, string>> = {
   cache_prompt: "Whether computed beginnings of other prompts may be used; the answer is the same",
   id_slot: "The slot to use, -1 = any",
   grammar: "GBNF grammar of the answer",
+  grammar_lazy: "The grammar is in force from one of `grammar_triggers` on, and nothing before",
+  grammar_triggers: "Objects with a `type` and a `value` or `token`, as llama-server has them; tokens and words",
   json_schema: "JSON schema of the answer",
   response_format:
     "`text`, `json_object` (with an optional `schema`) or `json_schema`; `strict: true` refuses what cannot " +
@@ -63,6 +65,8 @@ export const FIELDS: Readonly<Record<string, string>> = {
   mirostat: "1 or 2 keep the surprise of the text at `mirostat_tau`, 0 = off",
   mirostat_tau: "The surprise to keep",
   mirostat_eta: "How fast it is corrected",
+  adaptive_target: "Draw tokens whose probability is near this, -1 = off",
+  adaptive_decay: "How long the draw remembers",
   samplers: "Stages and their order, by names or by letters",
   min_keep: "Tokens that no stage goes below",
   seed: "Start of the random choice; -1 = a fresh one. Answers of one request differ",

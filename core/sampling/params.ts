@@ -47,6 +47,7 @@ export interface SamplingParams {
   xtc_threshold: number;
   /** Strength of the penalty on repeating a sequence; 0 is off. */
   dry_multiplier: number;
+  /** Below 1 it is the default. */
   dry_base: number;
   /** Longest repetition that is free. */
   dry_allowed_length: number;
@@ -58,6 +59,10 @@ export interface SamplingParams {
   mirostat: 0 | 1 | 2;
   mirostat_tau: number;
   mirostat_eta: number;
+  /** Probability that the chosen tokens have on average, by a draw that favours candidates near it; negative is off. */
+  adaptive_target: number;
+  /** How slowly that average forgets, 0 to 0.99. */
+  adaptive_decay: number;
   /** Added to the logits of tokens before everything else; -Infinity forbids one. */
   logit_bias: ReadonlyMap<number, number>;
   samplers: readonly SamplerName[];
@@ -84,11 +89,13 @@ export const defaultSampling: Readonly<SamplingParams> = {
   dry_multiplier: 0,
   dry_base: 1.75,
   dry_allowed_length: 2,
-  dry_penalty_last_n: -1,
+  dry_penalty_last_n: 64,
   dry_breakers: new Set(),
   mirostat: 0,
   mirostat_tau: 5,
   mirostat_eta: 0.1,
+  adaptive_target: -1,
+  adaptive_decay: 0.9,
   logit_bias: new Map(),
   samplers: samplerNames,
   seed: -1,

@@ -105,7 +105,7 @@ export class ArgumentType {
     if (this.#ways === undefined) {
       this.#n_parts = 0;
       const ways = this.#waysOf(this.schema, []);
-      this.#ways = ways.length === 0 || ways.some((w) => w.kinds.size === KINDS.length && !w.values) ? ANY : ways;
+      this.#ways = ways.length === 0 ? ANY : ways; // nothing is allowed: the schema is wrong, not the argument
     }
     return this.#ways;
   }
