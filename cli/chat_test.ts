@@ -71,6 +71,7 @@ Deno.test("commands change what the model gets, and end the chat", async () => {
     "/system",
     "/set temp 0.25",
     "/set top_k 7",
+    "/set top-p 0.949999988079071",
     "/set predict 5",
     "/set",
     "bonjour",
@@ -82,9 +83,9 @@ Deno.test("commands change what the model gets, and end the chat", async () => {
   assert.equal(left, 1);
   assert.deepEqual(printed.errors, []);
   assert.match(printed.out, /\/save FILE/);
-  assert.match(printed.out, /answer in French\ntemp 0\.25\ntop-k 7\npredict 5\n/);
+  assert.match(printed.out, /answer in French\ntemp 0\.25\ntop-k 7\ntop-p 0\.95\npredict 5\n/);
   const [first, second] = model.asked;
-  assert.deepEqual(first.options.sampling, { temperature: 0.25, top_k: 7 });
+  assert.deepEqual(first.options.sampling, { temperature: 0.25, top_k: 7, top_p: 0.949999988079071 });
   assert.equal(first.options.maxTokens, 5);
   assert.deepEqual(contents(second.messages), ["answer in French", "/etc is a folder"]);
 });
@@ -143,8 +144,15 @@ Deno.test("a chat that fills the context loses its oldest turns, and says so", a
   });
   const full = printed.notes.filter((line) => line.startsWith("the context is full"));
   assert.deepEqual(full, ["the context is full: the oldest 2 messages are left out from here on"]);
-  assert.deepEqual(contents(model.asked[3].messages), ["S", "33333333", "cccccccc", "44444444"]);
-  assert.equal(messages.length, 4);
+  assert.deepEqual(contents(model.asked[3].messages), [
+    "S",
+    "22222222",
+    "bbbbbbbb",
+    "33333333",
+    "cccccccc",
+    "44444444",
+  ]);
+  assert.equal(messages.length, 6);
 });
 
 Deno.test("a message that does not fit alone is refused, and the conversation stays", async () => {

@@ -19,7 +19,10 @@ Deno.test("refuseExisting() keeps files and sets, unless --overwrite is given", 
     assert.throws(() => refuseExisting(`${dir}/b.gguf`, none, { set: true }), { code: "usage.output_exists" });
     assert.throws(() => refuseExisting(`${dir}/b`, none, { set: true }), /b-00002-of-00003\.gguf/);
     refuseExisting(`${dir}/a.gguf`, none, { set: true });
-    refuseExisting(`${dir}/nowhere/a.gguf`, none, { set: true });
+    for (const flags of [none, all]) {
+      assert.throws(() => refuseExisting(`${dir}/nowhere/a.gguf`, flags), { code: "os.not_found" });
+      assert.throws(() => refuseExisting(`${dir}/a.gguf/b.gguf`, flags), { code: "os.not_folder" });
+    }
   } finally {
     Deno.removeSync(dir, { recursive: true });
   }
