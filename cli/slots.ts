@@ -83,6 +83,7 @@ export function slotsOf(flags: Flags): Slots {
     n_slots,
     ...(n_ctx === undefined ? {} : { n_ctx }),
     ...(n_cache === undefined ? {} : { n_cache: Math.max(n_cache, n_ctx ?? 1) }),
-    contexts: unified ? 1 : n_slots,
+    // Slots that share hold one context together, unless each is held to a length of its own.
+    contexts: unified && perSlot === undefined ? 1 : n_slots,
   };
 }

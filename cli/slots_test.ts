@@ -14,12 +14,13 @@ const command: Command = {
 function slots(line: string) {
   const parsed = parseArgs(["serve", ...line.split(" ").filter((w) => w !== "")], [command], "");
   assert.ok(parsed.kind === "run");
-  const { n_slots, n_ctx, n_cache } = slotsOf(parsed.flags, 1000);
-  return [n_slots, n_ctx, n_cache];
+  const { n_slots, n_ctx = 1000, n_cache, contexts } = slotsOf(parsed.flags);
+  return [n_slots, n_ctx, Math.max(n_cache ?? n_ctx * contexts, n_ctx)]; // as the engine has it
 }
 
 Deno.test("slotsOf() divides --ctx-size among the slots as llama-server does", () => {
-  assert.deepEqual(slots(""), [4, 1000, 4000]);
+  assert.deepEqual(slots(""), [4, 1000, 1000]);
+  assert.deepEqual(slots("--no-kv-unified"), [4, 1000, 4000]);
   assert.deepEqual(slots("-c 0 -np 2"), [2, 1000, 2000]);
   assert.deepEqual(slots("-c 8192 -np 4"), [4, 2048, 8192]);
   assert.deepEqual(slots("-c 8192"), [4, 8192, 8192]);
@@ -28,6 +29,7 @@ Deno.test("slotsOf() divides --ctx-size among the slots as llama-server does", (
   assert.deepEqual(slots("-c 8192 -no-kvu"), [4, 2048, 8192]);
   assert.deepEqual(slots("-np 3 --kv-unified-per-slot 500"), [3, 500, 1500]);
   assert.deepEqual(slots("-c 4096 --kv-unified-per-slot 500"), [4, 500, 4096]);
+  assert.deepEqual(slots("--kv-unified-per-slot 500"), [4, 500, 2000]);
   assert.deepEqual(slots("-np 2 --cache-size 1500"), [2, 1000, 1500]);
   assert.deepEqual(slots("-np 2 --cache-size 10"), [2, 1000, 1000]);
   assert.throws(() => slots("-c 3 -np 4"), { code: "usage.context" });
