@@ -1,5 +1,5 @@
 /**
- * What every route works with: the model, the scheduler, the server's defaults, and how an answer is started.
+ * What every route uses: the model, the scheduler and the server's defaults. Routes start their answers here.
  * @module
  */
 import { type BeforeForm, constraintOf, type FormRequest } from "./constraint.ts";
@@ -51,13 +51,13 @@ export interface AnswerPlan extends GenerationOptions {
   sharesPromptOf?: number;
 }
 
-/** Answers under way, and the way to give them all up. */
+/** Running answers, and a function that cancels all of them. */
 export interface StartedAnswers {
   generations: Generation[];
   leave: () => void;
 }
 
-/** Warnings that are remembered; there are no more kinds of them than that. */
+/** Most different warnings that are shown; further ones are dropped. */
 const MAX_TOLD = 100;
 
 export class App {
@@ -73,7 +73,7 @@ export class App {
     this.settings = settings;
   }
 
-  /** Warns of what every request of a client may bring. */
+  /** Warns once about something that a client may send with every request. */
   warnOnce(text: string): void {
     if (this.#told.has(text) || this.#told.size >= MAX_TOLD) return;
     this.#told.add(text);
@@ -81,10 +81,10 @@ export class App {
   }
 
   /**
-   * What a request asks for one of its prompts: sampler, limits and stops, checked.
+   * Checks what a request asks for one of its prompts: sampler, limits and stop strings.
    * @param index Number of the prompt within the request.
    * @param reasoning What an answer may do before it takes the form that the request asks for.
-   * @throws ApiError 400 naming the field at fault, or telling that the context is too small.
+   * @throws ApiError 400 with the name of the wrong field, or when the prompt exceeds the context.
    */
   plan(request: AnswerRequest, prompt: Int32Array, index = 0, reasoning?: BeforeForm): GenerationOptions {
     const n_slots = this.scheduler.slots.length;
@@ -102,7 +102,7 @@ export class App {
   }
 
   /**
-   * Starts the answers of a request, all of them or none. They are given up when the client leaves.
+   * Starts the answers of a request, all of them or none. They are cancelled when the client disconnects.
    * @throws ApiError 503 when no more requests are taken.
    */
   start(plans: AnswerPlan[], { signal, generations }: Exchange): StartedAnswers {

@@ -1,5 +1,5 @@
 /**
- * A generation as a whole.
+ * Waits for whole answers.
  * @module
  */
 import type { Generation, GenerationEnd } from "./generation.ts";
@@ -13,7 +13,7 @@ export interface Collected {
 
 /**
  * Waits for an answer.
- * @throws What went wrong with it.
+ * @throws The error that ended it.
  */
 export async function collect(generation: Generation): Promise<Collected> {
   let text = "";
@@ -27,8 +27,8 @@ export async function collect(generation: Generation): Promise<Collected> {
 }
 
 /**
- * Waits for several answers to one request. When one fails the others are given up.
- * @param leave Gives them all up.
+ * Waits for several answers to one request. When one fails, the others are cancelled.
+ * @param leave Cancels all of them.
  */
 export async function collectAll(generations: readonly Generation[], leave: () => void): Promise<Collected[]> {
   try {
@@ -39,7 +39,7 @@ export async function collectAll(generations: readonly Generation[], leave: () =
   }
 }
 
-/** Places of the `n` answers whose tokens were likeliest on average, the best first; all in their order where there are no more. */
+/** Indices of the `n` answers with the highest mean log-probability, best first. With no more than `n` answers, all in their order. */
 export function bestOf(answers: readonly Collected[], n: number): number[] {
   if (answers.length <= n) return [...answers.keys()];
   const scores = answers.map(({ tokens }) =>

@@ -1,5 +1,5 @@
 /**
- * A chat request's conversation, checked and rendered to a prompt.
+ * Checks a chat request's conversation and renders it to a prompt.
  * @module
  */
 import { mergeJson, parseJson } from "../core/json.ts";
@@ -11,8 +11,8 @@ import type { Tokenizer } from "./tokenizer.ts";
 import type { ChatRequestMessage, Conversation } from "./schemas.ts";
 
 /**
- * Whether the answer goes on with the last message: it is the assistant's, and the request does not say otherwise.
- * @throws ApiError 400 where it is to be continued and cannot be.
+ * Whether the answer continues the last message. That is so when the assistant wrote it and the request does not forbid it.
+ * @throws ApiError 400 when the last message must be continued and cannot be.
  */
 export function continuesLast(request: Conversation): boolean {
   const { messages, continue_final_message, add_generation_prompt } = request;
@@ -40,13 +40,13 @@ export function continuesLast(request: Conversation): boolean {
 
 /**
  * Renders the conversation with the model's own template.
- * @throws ApiError 400 naming the message at fault; TextError with the template's own words, a 400 too.
+ * @throws ApiError 400 with the name of the wrong message; TextError with the template's own words, also a 400.
  */
 export function renderChat(app: App, request: Conversation): RenderedChat {
   const continueFinal = continuesLast(request);
   const messages = request.messages.map((message, i) => prepare(app, message, i));
   if (continueFinal) {
-    // What goes on has no line break between its parts that nobody wrote.
+    // Parts of a continued message are joined as they are: a template would put line breaks between them.
     const last = messages.at(-1)!;
     if (Array.isArray(last.content)) last.content = last.content.map((part) => part.text).join("");
   }
@@ -80,7 +80,7 @@ function kwargsOf(app: App, request: Conversation): Record<string, unknown> {
   return kwargs;
 }
 
-/** A message as templates expect it; what they could not show is refused. */
+/** Gives a message the shape that templates expect, and refuses what they cannot show. */
 function prepare(app: App, message: ChatRequestMessage, i: number): Record<string, unknown> {
   const out: Record<string, unknown> = { ...message };
   if (message.role === "developer" && !app.model.chat.source.includes("<|channel|>")) out.role = "system";
@@ -105,7 +105,7 @@ function prepare(app: App, message: ChatRequestMessage, i: number): Record<strin
 
 type Call = NonNullable<ChatRequestMessage["tool_calls"]>[number];
 
-/** Arguments as an object, which most templates want; text that is no JSON object would spoil the prompt. */
+/** Parses arguments to an object, which most templates expect. Text that is not a JSON object would break the prompt. */
 function prepareCall(call: Call, i: number, j: number): Record<string, unknown> {
   const param = `messages[${i}].tool_calls[${j}]`;
   let args: unknown = call.function.arguments ?? {};
@@ -128,8 +128,8 @@ function prepareCall(call: Call, i: number, j: number): Record<string, unknown> 
 }
 
 /**
- * The tokens of a rendered conversation. Where the template writes the start token and the vocabulary adds it too, one is
- * left; the same at the end.
+ * Tokenizes a rendered conversation. When both the template and the vocabulary add the start token, one of the two is
+ * removed; the same at the end.
  */
 export function chatTokens(tokenizer: Tokenizer, prompt: string): Int32Array {
   const ids = tokenizer.encode(prompt, { addSpecial: true, parseSpecial: true });

@@ -1,12 +1,12 @@
 /**
- * Cross-origin requests: which pages of other origins a browser lets talk to the server.
+ * Cross-origin requests: says which web pages may use the server.
  * @module
  */
 
 /** `*` is every origin, `localhost` every page of this machine, anything else an origin such as `https://example.org`. */
 export type CorsOrigins = readonly string[];
 
-/** Headers that clients of the three APIs send; what a browser asks for is allowed besides. */
+/** Headers that clients of the three APIs send. The headers that a browser asks for are allowed too. */
 const REQUEST_HEADERS = [
   "authorization",
   "content-type",
@@ -20,7 +20,7 @@ const EXPOSED_HEADERS = "x-request-id, request-id, retry-after";
 const METHODS = "GET, POST, DELETE, OPTIONS";
 const LOCAL = /^https?:\/\/(localhost|127(\.\d+){3}|\[::1\])(:\d+)?$/;
 
-/** What `origins` allows a page of `origin`; undefined: nothing. */
+/** The value of `access-control-allow-origin` for a page of `origin`; undefined when the page may not use the server. */
 function allowed(origins: CorsOrigins, origin: string | null): string | undefined {
   if (origin === null) return origins.includes("*") ? "*" : undefined;
   const yes = origins.some((o) =>
@@ -29,7 +29,7 @@ function allowed(origins: CorsOrigins, origin: string | null): string | undefine
   return yes ? origin : undefined;
 }
 
-/** Writes the headers that every answer carries. */
+/** Adds the headers that every answer carries. */
 export function setCors(response: Response, origins: CorsOrigins, request: Headers): void {
   const { headers } = response;
   headers.append("vary", "origin");
@@ -56,7 +56,7 @@ export function preflight(origins: CorsOrigins, request: Headers): Response {
   return response;
 }
 
-/** Whether a text is an origin, or one of the words for several. */
+/** Whether a text is an origin, `*` or `localhost`. */
 export function isCorsOrigin(text: string): boolean {
   if (text === "*" || text === "localhost") return true;
   try {

@@ -1,5 +1,5 @@
 /**
- * What a client sees when a request cannot be answered: OpenAI's error object, with the HTTP status beside it.
+ * Errors as clients see them: OpenAI's error object and an HTTP status.
  *
  * `code` and `type` follow OpenAI where OpenAI has a name for the case, because clients branch on them; the error's own
  * stable code is `serve.*` like everywhere else.
@@ -55,7 +55,7 @@ export function badRequest(message: string, param?: string, code = "invalid_valu
   return new ApiError(400, "invalid_request_error", code, message, param === undefined ? {} : { param });
 }
 
-/** 400 for a field that this server knows and cannot honour: refused, because ignoring it would change the answer. */
+/** 400 for a field that this server knows and does not support: ignoring it would change the answer. */
 export function unsupported(param: string, why: string): ApiError {
   return badRequest(`${param}: ${why}`, param, "unsupported_parameter");
 }
@@ -66,7 +66,7 @@ export function contextTooSmall(n_prompt_tokens: number, n_ctx: number): ApiErro
     400,
     "exceed_context_size_error",
     "context_length",
-    // Agents shorten a conversation when they read one of these phrases, so they stay word for word.
+    // Agents shorten the conversation when they find one of these phrases: do not reword them.
     `The prompt of ${n_prompt_tokens} tokens exceeds the available context size: the maximum context length is ${n_ctx} tokens`,
     {
       apiCode: "context_length_exceeded",
@@ -76,21 +76,21 @@ export function contextTooSmall(n_prompt_tokens: number, n_ctx: number): ApiErro
   );
 }
 
-/** 501: the route exists and was not switched on. */
+/** 501: the route exists and is switched off. */
 export function switchedOff(path: string, flag: string): ApiError {
   return new ApiError(501, "not_supported_error", "switched_off", `This server does not answer ${path}`, {
     hint: `start it with ${flag}`,
   });
 }
 
-/** 503: the server is there and cannot take the request now. */
+/** 503: the server cannot take the request now. */
 export function unavailable(code: string, message: string): ApiError {
   return new ApiError(503, "unavailable_error", code, message);
 }
 
 /**
- * Starts an answer whose form is in `field`, and puts that name into errors about OpenAI's `response_format`, to which the
- * request was translated.
+ * Starts an answer for an API that names the answer's form `field`. Errors about OpenAI's `response_format`, to which the
+ * request was translated, get that name.
  */
 export function inWordsOf<T>(field: string, start: () => T): T {
   try {
@@ -106,7 +106,7 @@ export function inWordsOf<T>(field: string, start: () => T): T {
   }
 }
 
-/** Any thrown value as the error a client gets. What nobody foresaw is a 500 that names no internals. */
+/** Turns any thrown value into the error that a client gets. Unforeseen errors become a 500 without internals. */
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
   if (error instanceof BloomeryError) {
@@ -123,7 +123,7 @@ export function toApiError(error: unknown): ApiError {
     }
     return new ApiError(500, "server_error", "internal", error.message, { apiCode: error.code, cause: error });
   }
-  return new ApiError(500, "server_error", "internal", "The server failed while it worked on the request", {
+  return new ApiError(500, "server_error", "internal", "The server failed while it processed the request", {
     apiCode: "internal_error",
     cause: error,
   });
@@ -147,7 +147,7 @@ export function anthropicErrorBody(error: ApiError): { type: "error"; error: Rec
     503: "overloaded_error",
   };
   const { n_prompt_tokens, n_ctx } = error.extra;
-  // The phrase of Anthropic's own API, which its agents look for.
+  // Anthropic's own API says this, and its agents search for it.
   const tooLong = error.type === "exceed_context_size_error"
     ? `prompt is too long: ${n_prompt_tokens} tokens > ${n_ctx} maximum. `
     : "";

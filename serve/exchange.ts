@@ -1,5 +1,5 @@
 /**
- * One request with what becomes of it: what a route reads, and what the log tells when it has ended.
+ * One request: what routes read of it, and what the log shows when it has ended.
  * @module
  */
 import { ApiError, badRequest } from "./errors.ts";
@@ -11,7 +11,7 @@ export class Exchange {
   readonly path: string;
   readonly query: URLSearchParams;
   readonly headers: Headers;
-  /** Fires when the client left. */
+  /** Fires when the client disconnects. */
   readonly signal: AbortSignal;
   /** For logs and the header `x-request-id`: the client's own, else a fresh one. */
   readonly id: string;
@@ -22,9 +22,9 @@ export class Exchange {
   /** Milliseconds of `performance.now()`. */
   readonly started = performance.now();
   status = 0;
-  /** Why it failed, as in `error.code`; undefined where it did not. */
+  /** `error.code` of a failed request. */
   failure: string | undefined;
-  /** Its answer is a stream, which goes on after the response has begun. */
+  /** The answer is a stream, so it ends after the handler has returned. */
   streams = false;
   /** The answers that it started. */
   readonly generations: Generation[] = [];
@@ -73,7 +73,7 @@ export class Exchange {
     }
   }
 
-  /** Called when the last of the answer is out, or its client has left; later calls do nothing. */
+  /** Call it when the answer is complete or the client has disconnected; later calls do nothing. */
   end(): void {
     if (this.#ended) return;
     this.#ended = true;

@@ -54,7 +54,7 @@ export type GenerationEvent =
   | { type: "text"; text: string; tokens: TokenRecord[] }
   | GenerationEnd;
 
-/** Thrown to the reader of a generation whose client left. */
+/** Thrown to the reader of a generation whose client disconnected. */
 export class GenerationCancelled extends Error {}
 
 export class Generation implements Job {

@@ -1,8 +1,8 @@
 /**
  * The socket side of the server: HTTP requests in, web responses out. The one module that knows node:http.
  *
- * node:http and not `Deno.serve`, because the latter does not notice that a client left when the request's body came in a
- * packet of its own, as most clients send it, and the answer has not begun: such requests would keep their slot.
+ * `Deno.serve` does not notice a disconnected client when the body arrived in its own packet, as most clients send it, and the
+ * answer has not begun. Such a request would keep its slot. node:http notices.
  * @module
  */
 import http from "node:http";
@@ -13,7 +13,7 @@ export interface Incoming {
   url: URL;
   headers: Headers;
   body: AsyncIterable<Uint8Array>;
-  /** Fires when the client leaves before it has the whole answer. */
+  /** Fires when the client disconnects before it has the whole answer. */
   signal: AbortSignal;
 }
 
@@ -28,11 +28,11 @@ export interface ListenOptions {
 
 export interface Listener {
   readonly port: number;
-  /** Takes no more connections, lets the running requests finish; resolves when the last connection is closed. */
+  /** Accepts no more connections and lets running requests finish; resolves when the last connection is closed. */
   close(): Promise<void>;
-  /** Cuts every connection. */
+  /** Closes every connection at once. */
   abort(): void;
-  /** Resolves when the listener has ended, by either way. */
+  /** Resolves when the listener has ended, after `close` or `abort`. */
   readonly closed: Promise<void>;
 }
 
@@ -50,7 +50,7 @@ export async function listen({ host, port, handle, onError }: ListenOptions): Pr
       response.destroy();
     });
   });
-  server.requestTimeout = 0; // a long upload is the client's own affair; its headers must still come in time
+  server.requestTimeout = 0; // uploads may take long; headers have a time limit of their own
   server.keepAliveTimeout = 75_000; // longer than the idle time of common proxies
   server.on("clientError", (_error, socket) => {
     if (socket.writable) socket.end("HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
@@ -106,7 +106,7 @@ async function answer(
       body: request,
       signal: left.signal,
     };
-  } catch { // an address or a header that is none
+  } catch { // a malformed address or header
     response.writeHead(400, { "content-length": 0, connection: "close" }).end();
     return;
   }
@@ -115,7 +115,7 @@ async function answer(
     await result.body?.cancel();
     return;
   }
-  // Nobody reads what is left of a body, so the connection cannot take another request.
+  // The rest of the body stays unread, so the connection cannot carry another request.
   if (!request.complete) response.setHeader("connection", "close");
   for (const [name, value] of result.headers) response.setHeader(name, value);
   response.writeHead(result.status);
@@ -136,7 +136,7 @@ function headersOf(request: http.IncomingMessage): Headers {
   return headers;
 }
 
-/** Writes a body as it comes, no faster than the client reads. */
+/** Writes a body as it arrives, no faster than the client reads. */
 async function stream(
   body: ReadableStream<Uint8Array>,
   response: http.ServerResponse,
@@ -160,7 +160,7 @@ async function stream(
   response.end();
 }
 
-/** Resolves when the response takes more, or its client has left. */
+/** Resolves when the response accepts more data, or the client has disconnected. */
 function drained(response: http.ServerResponse, left: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const done = () => {

@@ -85,7 +85,7 @@ export function legacyLogprobs(tokenizer: Tokenizer, tokens: LegacyToken[], n: n
     token_logprobs: tokens.map((t) => (known(t) ? t.logprob : null)),
     top_logprobs: n === 0 ? null : tokens.map((t) => {
       if (!known(t)) return null;
-      // The chosen token is always told, besides the n best.
+      // The chosen token is always listed, even when it is not among the n best.
       const all = t.top.some((rival) => rival.id === t.id) ? t.top : [...t.top, t];
       return Object.fromEntries(all.map((rival) => [tokenKey(tokenizer, rival.id), rival.logprob]));
     }),

@@ -1,6 +1,6 @@
 /**
- * Messages that a template may have no place for: system messages behind others, and roles of its own kind. What a template
- * passes over in silence would never reach the model, so it is asked with marks in the place of the texts.
+ * Messages that a template may ignore: system messages after others, and unusual roles. Ignored text would never reach the model,
+ * so this module renders the conversation with marks in place of such texts and looks for the marks.
  * @module
  */
 import { BloomeryError } from "../core/errors.ts";
@@ -10,15 +10,15 @@ import { badRequest } from "./errors.ts";
 export type Message = Record<string, unknown>;
 type Part = { type: string; text?: string };
 
-/** Roles that every API has; templates that cannot take one of them say so. */
+/** Roles that every API has; a template that does not support one of them refuses it. */
 const ROLES = new Set(["system", "developer", "user", "assistant", "tool"]);
-/** Nothing that a template contains or changes. */
+/** Occurs in no template, and no template changes it. */
 const mark = (i: number) => `place4d1f${i}place`;
 
 /**
- * The conversation so that all of its messages reach the model. System messages that the template does not show where they
- * are become part of the message before them, where that is the user's or the system's, else of a user's.
- * @param render Gives a conversation's prompt; throws where the template refuses it.
+ * Arranges a conversation so that the template shows every message. A system message that it would ignore joins the message
+ * before it when that is the user's or the system's, or else the next message of the user.
+ * @param render Renders a conversation; throws when the template refuses it.
  * @throws ApiError 400 naming the role that the template has no place for.
  */
 export function placed(messages: Message[], render: (messages: Message[]) => string): Message[] {
@@ -35,7 +35,7 @@ export function placed(messages: Message[], render: (messages: Message[]) => str
   if (prompt !== undefined && [...late].every((i) => prompt.includes(mark(i)))) return messages;
   if (late.size === 0) return messages;
   const others = folded(messages, late);
-  // Where the template takes neither, its words about what the client wrote are the ones to hear.
+  // When the template refuses both, the error must be about the conversation that the client sent.
   return rendered(others, render) === undefined ? messages : others;
 }
 

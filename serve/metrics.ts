@@ -25,7 +25,7 @@ const LLAMA_COUNTERS: readonly [name: string, help: string, value: (c: Scheduler
   ["n_tokens_max", "Tokens of the longest sequence", (c) => c.n_longest],
 ];
 
-/** What was counted when somebody last asked: rates are told for the time since. */
+/** Counters at the last scrape: rates cover the time since then. */
 const lastScrape = new WeakMap<Scheduler, SchedulerCounters>();
 
 /** The counters as they are now, in Prometheus' text format. */

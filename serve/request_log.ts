@@ -1,5 +1,6 @@
 /**
- * The request log: one line for each request, written when it has ended. A prompt is in it only where that was asked for.
+ * The request log: one line for each request, written when the request ends. It holds prompts only when the operator asks for
+ * them.
  * @module
  */
 import type { Exchange } from "./exchange.ts";
@@ -8,7 +9,7 @@ import type { Tokenizer } from "./tokenizer.ts";
 export const LOG_FORMATS = ["text", "json"] as const;
 export type LogFormat = typeof LOG_FORMATS[number];
 
-/** What the log tells of one request. Unknown figures are absent. */
+/** One entry of the log. Unknown figures are absent. */
 export interface RequestLogEntry {
   /** When it ended, ISO 8601. */
   time: string;
@@ -16,7 +17,7 @@ export interface RequestLogEntry {
   method: string;
   /** The path, without its query. */
   route: string;
-  /** HTTP status; 499 where the client left before its answer was complete. */
+  /** HTTP status; 499 when the client disconnected before the answer was complete. */
   status: number;
   /** `error.code` of a failure. */
   error?: string;
@@ -33,7 +34,7 @@ export interface RequestLogEntry {
   prompts?: string[];
 }
 
-/** @param tokenizer Given where prompts are to be in the log. */
+/** @param tokenizer Set it to include prompts. */
 export function logEntry(exchange: Exchange, tokenizer?: Tokenizer): RequestLogEntry {
   const { generations, id, method, path, status, failure } = exchange;
   const entry: RequestLogEntry = {

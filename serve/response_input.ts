@@ -1,6 +1,6 @@
 /**
- * Items of a Responses request to the messages of a conversation: reasoning, the message and the calls of one turn of the
- * assistant are one message there.
+ * Turns the items of a Responses request into messages. Reasoning, message and calls of one turn of the assistant become one
+ * message.
  * @module
  */
 import { badRequest, unsupported } from "./errors.ts";
@@ -93,7 +93,7 @@ function textOf(content: unknown, param: string): string {
   }).join("");
 }
 
-/** The reasoning itself, else its summary; what is encrypted is another server's. */
+/** The text of the reasoning, or of its summary. Encrypted reasoning belongs to another server and is ignored. */
 function reasoningText({ content, summary }: InputItem, param: string): string {
   const parts = Array.isArray(content) && content.length > 0 ? content : Array.isArray(summary) ? summary : [];
   return parts.map((part, j) => stringOf(part?.text, `${param}.content[${j}].text`)).join("\n");

@@ -1,5 +1,5 @@
 /**
- * The output items of a Responses answer, as they grow, and the events that tell of it.
+ * The output items of a Responses answer, and the stream events that describe how they grow.
  * @module
  */
 import type { Delta } from "../core/chat/reasoning.ts";
@@ -23,14 +23,14 @@ export interface ItemEvent {
   [field: string]: unknown;
 }
 
-/** Turns an answer's pieces into items, each closed before the next one begins. */
+/** Turns pieces of an answer into items. Each item is closed before the next one begins. */
 export class ItemWriter {
   readonly items: Item[] = [];
   /** Number of the call that is open. */
   #call: number | undefined;
   #open = false;
 
-  /** Takes a piece in; the events are to be read for it to have effect. */
+  /** Adds a piece. It takes effect while the caller reads the events. */
   *take(delta: Delta): Generator<ItemEvent> {
     const { reasoning_content, content, tool_call } = delta;
     if (reasoning_content) yield* this.#text("reasoning", reasoning_content);
@@ -55,7 +55,7 @@ export class ItemWriter {
     yield { type: "response.function_call_arguments.delta", ...this.#place(), delta: tool_call.arguments };
   }
 
-  /** @param cut The answer ended at its limit: the last item is not complete. */
+  /** @param cut The answer ended at its limit, so the last item is incomplete. */
   *finish(cut: boolean): Generator<ItemEvent> {
     yield* this.#close(cut ? "incomplete" : "completed");
   }
@@ -122,7 +122,7 @@ export class ItemWriter {
   }
 }
 
-/** The items as messages of the conversation, for the response that goes on from this one. */
+/** The items as messages of the conversation, for a response that continues this one. */
 export function messageOf(items: readonly Item[]): Record<string, unknown>[] {
   const texts = (type: "reasoning" | "message") =>
     items.flatMap((item) => item.type === type ? item.content.map((part) => part.text) : []).join("");

@@ -1,10 +1,10 @@
 /**
- * Conversations of earlier responses, by the response's id. They are kept in memory, the oldest go first.
+ * Keeps the conversations of earlier responses in memory, by the response's id. The oldest are dropped first.
  * @module
  */
 type Messages = Record<string, unknown>[];
 
-/** Conversations kept, and characters of their JSON text. */
+/** Most conversations that are kept, and most characters of their JSON text. */
 const MAX_RESPONSES = 1000;
 const MAX_CHARACTERS = 64 << 20;
 

@@ -1,6 +1,5 @@
 /**
- * POST /v1/messages and /v1/messages/count_tokens: Anthropic's messages, translated to the one conversation that templates
- * know and back.
+ * POST /v1/messages and /v1/messages/count_tokens: translates Anthropic's messages to a chat request, and the answer back.
  * @module
  */
 import { z } from "zod";
@@ -80,14 +79,14 @@ export function messages(app: App, exchange: Exchange): Promise<Response> | Resp
       temperature: request.temperature,
       top_k: request.top_k,
       top_p: request.top_p,
-      // Where reasoning has no tag that could end it, there is no limit that could be kept.
+      // Without a closing tag the server cannot end reasoning, so it ignores the limit.
       reasoning_budget_tokens: app.model.chat.reasoningTags && request.thinking?.budget_tokens,
     }, exchange));
   if (request.stream) return sseResponse(exchange, events(app, answer), leave, errorEvent);
   return whole(app, answer, leave);
 }
 
-/** The form that the answer must have, in the field of today or the older one. */
+/** The form of the answer, from the current field or the older one. */
 function formatOf({ output_config, output_format }: MessagesRequest) {
   if (output_config?.format && output_format) {
     throw badRequest("output_format: cannot be combined with output_config.format", "output_format");
@@ -133,8 +132,8 @@ function translate(request: Conversation): Record<string, unknown> {
 }
 
 /**
- * One coding agent begins its system prompt with a line of billing facts, with a checksum that changes in every request:
- * left as it is, no prompt would begin like the one before, and none could be taken from the cache.
+ * One coding agent begins its system prompt with a billing line whose checksum changes in every request. This sets the checksum
+ * to zero: otherwise no two prompts would begin alike, and the cache would never apply.
  */
 function withoutCounter(system: string): string {
   return system.replace(/^(x-anthropic-billing-header:[^\n]*?\bcch=)[0-9a-f]+/, "$100000");
@@ -149,7 +148,7 @@ function textOf(content: unknown, param: string): string {
   }).join("\n");
 }
 
-/** Results of tools become messages of their own, before the text beside them. */
+/** Tool results become separate messages, before the text of the same message. */
 function userMessages(content: Block[], param: string): unknown[] {
   const results = content.flatMap((b, j) =>
     b.type !== "tool_result" ? [] : [{
@@ -184,7 +183,7 @@ function assistantMessage(content: Block[], param: string): unknown {
   };
 }
 
-/** @param cut What came last is a call that is not complete. */
+/** @param cut The answer ends with an incomplete call. */
 function stopReason(end: GenerationEnd, called: boolean, cut = false): string {
   if (called && !(cut && end.stopType === "limit")) return "tool_use";
   return { eos: "end_turn", word: "stop_sequence", limit: "max_tokens" }[end.stopType];
@@ -204,7 +203,7 @@ type ContentBlock =
   | { type: "text"; text: string }
   | { type: "tool_use"; id: string; name: string; input: unknown };
 
-/** What a piece of an answer adds: to which kind of block, and in which delta. */
+/** The block that a piece of an answer belongs to, and its delta. */
 function piecesOf(delta: Delta): { start: ContentBlock; call?: number; part: Record<string, string> }[] {
   const pieces = [];
   if (delta.reasoning_content) {
@@ -262,7 +261,7 @@ async function* events(app: App, { generation, parser }: ChatAnswer): AsyncGener
     }
   }
   for await (const item of generation) {
-    if (!started) yield begin(); // what was cached is known now
+    if (!started) yield begin(); // now the number of cached tokens is known
     if (item.type === "text") {
       yield* show(parser.push(item.text));
       continue;

@@ -1,5 +1,5 @@
 /**
- * POST /v1/chat/completions: a conversation to an answer, with reasoning and tool calls taken apart as they stream.
+ * POST /v1/chat/completions: answers a conversation, and splits reasoning and tool calls from the content as they stream.
  * @module
  */
 import { type App, json, randomId } from "./app.ts";
@@ -38,7 +38,7 @@ export function chatInputTokens(app: App, { body }: Exchange): Response {
   return json({ object: "response.input_tokens", input_tokens: chatTokens(app.model.tokenizer, prompt).length });
 }
 
-/** What would change the answer and cannot be honoured. */
+/** Refuses fields that would change the answer and are not supported. */
 function refuse(request: ChatRequest): void {
   if (request.functions !== undefined) throw unsupported("functions", "use tools, which replaced them");
   if (request.function_call !== undefined) throw unsupported("function_call", "use tool_choice, which replaced it");
@@ -50,11 +50,11 @@ function refuse(request: ChatRequest): void {
   }
 }
 
-/** Calls get an id here where the model's format has none, and each keeps it over the stream. */
+/** Gives each call an id when the model's format has none; a call keeps its id over the whole stream. */
 class Calls {
   readonly list: { id: string; type: "function"; function: { name: string; arguments: string } }[] = [];
 
-  /** Takes a parser's piece in and gives the piece for the client. */
+  /** Takes the parser's piece and returns the piece for the client. */
   add(piece: NonNullable<Delta["tool_call"]>): Record<string, unknown> {
     const known = this.list[piece.index];
     if (known !== undefined) {
@@ -71,7 +71,7 @@ class Calls {
   }
 }
 
-/** @param cut What came last is a call that is not complete. */
+/** @param cut The answer ends with an incomplete call. */
 function finishReason(end: GenerationEnd, calls: Calls, cut: boolean): string {
   if (calls.list.length > 0 && !(cut && end.stopType === "limit")) return "tool_calls";
   return end.stopType === "limit" ? "length" : "stop";
@@ -153,9 +153,9 @@ async function* chunks(
 /** One choice of a stream. */
 class StreamedChoice {
   readonly #calls = new Calls();
-  /** Records wait for the next delta: text of a tag or a call's beginning gives none of its own. */
+  /** Records of tokens without a delta of their own, such as tags: the next delta carries them. */
   #records: TokenRecord[] = [];
-  /** What came last is a call that is not complete. */
+  /** The answer ends with an incomplete call. */
   #cut = false;
 
   constructor(

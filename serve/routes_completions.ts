@@ -1,5 +1,5 @@
 /**
- * POST /v1/completions: OpenAI's legacy completions, with echo and log-probabilities of the prompt as scorers want them.
+ * POST /v1/completions: OpenAI's legacy completions, with echo and the log-probabilities of the prompt that scorers need.
  * @module
  */
 import { type AnswerPlan, type App, json, randomId } from "./app.ts";
@@ -17,7 +17,7 @@ import { timingsOf, usageOf } from "./timings.ts";
 /** The response to a completion request: `n` choices for each prompt, prompt by prompt. */
 export function completions(app: App, exchange: Exchange): Promise<Response> | Response {
   const request = parseBody(openaiCompletionSchema, exchange.body);
-  if (request.suffix) throw unsupported("suffix", "this route does not insert; use a fill-in-the-middle prompt");
+  if (request.suffix) throw unsupported("suffix", "this route does not insert text; use a fill-in-the-middle prompt");
   const { answers, leave } = start(app, request, exchange);
   const head = {
     id: randomId("cmpl-"),
@@ -30,7 +30,7 @@ export function completions(app: App, exchange: Exchange): Promise<Response> | R
   return whole(app, request, answers, head, leave);
 }
 
-/** One prompt's answer with what its choice is made of. */
+/** One answer, with what its choice needs. */
 interface Answer {
   index: number;
   generation: Generation;

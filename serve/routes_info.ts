@@ -54,7 +54,7 @@ function modelEntry({ model, scheduler }: App) {
   };
 }
 
-/** The server's properties, llama-server's names. */
+/** The server's properties, under llama-server's names. */
 export function props(app: App): Response {
   const { model, scheduler } = app;
   const text = (id: number | null) => id === null ? "" : model.tokenizer.decode([id], { special: true });
@@ -75,7 +75,7 @@ export function props(app: App): Response {
   });
 }
 
-/** What each slot does now. */
+/** The state of each slot. */
 export function slots(app: App): Response {
   return json(
     app.scheduler.views().map((slot) => ({

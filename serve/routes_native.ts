@@ -23,7 +23,7 @@ import { sseResponse } from "./sse.ts";
 import { merge } from "./streams.ts";
 import { timingsOf } from "./timings.ts";
 
-/** One object for one prompt, an array of them for several; or a stream of events. */
+/** Answers with one object for one prompt, an array for several, or a stream of events. */
 export function completion(app: App, exchange: Exchange): Promise<Response> | Response {
   const request = parseBody(completionSchema, exchange.body);
   refuse(request);
@@ -38,13 +38,15 @@ export function completion(app: App, exchange: Exchange): Promise<Response> | Re
 
 function refuse(request: CompletionRequest): void {
   if (request.post_sampling_probs) {
-    throw unsupported("post_sampling_probs", "only probabilities before sampling are given");
+    throw unsupported("post_sampling_probs", "the server gives probabilities before sampling only");
   }
-  if ((request.n_indent ?? 0) > 0) throw unsupported("n_indent", "answers are not cut by indentation");
-  if ((request.t_max_predict_ms ?? 0) > 0) throw unsupported("t_max_predict_ms", "answers are not limited by time");
+  if ((request.n_indent ?? 0) > 0) throw unsupported("n_indent", "the server does not limit answers by indentation");
+  if ((request.t_max_predict_ms ?? 0) > 0) {
+    throw unsupported("t_max_predict_ms", "the server does not limit answers by time");
+  }
 }
 
-/** What the end of an answer tells, in both forms. */
+/** The fields of a finished answer, streamed or not. */
 function summary(app: App, request: CompletionRequest, generation: Generation, end: GenerationEnd): object {
   const { tokenizer } = app.model;
   return {
@@ -126,7 +128,7 @@ async function* chunks(
 
 const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** Ids of a text; with pieces, bytes that are no text on their own come as numbers. */
+/** Ids of a text. With pieces, a token that is not valid UTF-8 by itself comes as an array of bytes. */
 export function tokenize(app: App, { body }: Exchange): Response {
   const request = parseBody(tokenizeSchema, body);
   const { tokenizer } = app.model;
@@ -150,7 +152,7 @@ export function tokenize(app: App, { body }: Exchange): Response {
   return json({ tokens: ids.map((id) => ({ id, piece: piece(id) })) });
 }
 
-/** The text of ids; bytes that are no text become U+FFFD. */
+/** The text of ids. Invalid UTF-8 becomes U+FFFD. */
 export function detokenize(app: App, { body }: Exchange): Response {
   const request = parseBody(detokenizeSchema, body);
   const { tokenizer } = app.model;

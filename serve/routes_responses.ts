@@ -1,6 +1,6 @@
 /**
- * POST /v1/responses: OpenAI's Responses, translated to the one conversation that templates know and back. Items of the answer
- * are reasoning, a message, and function calls, each with its events in a stream.
+ * POST /v1/responses: translates OpenAI's Responses to a chat request, and the answer back. An answer consists of items:
+ * reasoning, a message, function calls. In a stream each item has its events.
  * @module
  */
 import { z } from "zod";
@@ -77,7 +77,7 @@ export function responsesInputTokens(app: App, { body }: Exchange): Response {
   return json({ object: "response.input_tokens", input_tokens });
 }
 
-/** The messages of a request, behind those of the response that it goes on from. */
+/** The messages of a request, after those of the response that it continues. */
 function conversationOf(app: App, request: ResponsesRequest): StoredMessage[] {
   const { previous_response_id: id } = request;
   const before = id === undefined ? [] : app.responses.get(id);
@@ -93,7 +93,9 @@ function chatRequest(app: App, request: ResponsesRequest, messages: StoredMessag
   const passed = tools?.filter((tool) => tool.type !== "function") ?? [];
   if (passed.length > 0) {
     const types = [...new Set(passed.map((tool) => tool.type))].join(", ");
-    app.warnOnce(`tools: the model is not offered tools of type ${types}, the server runs none of its own`);
+    app.warnOnce(
+      `tools: the server ignores tools of type ${types}; it passes functions to the model and runs no tools of its own`,
+    );
   }
   const functions = tools?.filter((tool) => tool.type === "function").map((tool, i) => {
     if (tool.name === undefined) throw badRequest(`tools[${i}].name: required, and missing`, `tools[${i}].name`);
@@ -119,7 +121,7 @@ function chatRequest(app: App, request: ResponsesRequest, messages: StoredMessag
   };
 }
 
-/** One response under way. */
+/** A running response. */
 class RunningResponse {
   readonly #app: App;
   readonly #request: ResponsesRequest;
@@ -140,7 +142,7 @@ class RunningResponse {
   async whole(leave: () => void): Promise<Response> {
     const { generation, parser } = this.#answer;
     const [{ text, end }] = await collectAll([generation], leave);
-    // The events are a stream's; here the items are what matters.
+    // Without a stream only the items matter, not the events.
     for (const delta of [...parser.push(text), ...parser.finish()]) for (const _ of this.#writer.take(delta));
     for (const _ of this.#writer.finish(end.stopType === "limit"));
     return json(this.#finished(end.stopType === "limit"));
@@ -176,7 +178,7 @@ class RunningResponse {
     return { event: type, data: JSON.stringify({ type, sequence_number: this.#sequence++, ...rest }) };
   }
 
-  /** The response as it is at the end, and kept where the request allows it. */
+  /** Describes the finished response, and keeps its conversation unless the request forbids it. */
   #finished(cut: boolean): object {
     const { items } = this.#writer;
     if (this.#request.store ?? true) {

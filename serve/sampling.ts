@@ -1,5 +1,5 @@
 /**
- * A request's sampling fields to a sampler: names, token texts and server defaults resolved.
+ * Makes a sampler from a request's fields: resolves names, token texts and the server's defaults.
  * @module
  */
 import { defaultSampling, Sampler, type SamplerName, samplerNames, type SamplingParams } from "../core/sampling/mod.ts";
@@ -8,7 +8,7 @@ import type { ServedModel } from "./language_model.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 import type { SamplingRequest } from "./schemas.ts";
 
-/** Numbers that pass through under their own name. */
+/** Numbers that both sides call by the same name. */
 const PLAIN = [
   "temperature",
   "top_k",
@@ -48,7 +48,7 @@ const LETTERS: Record<string, SamplerName> = {
   t: "temperature",
 };
 
-/** Breakers of the sequences that the dry stage looks for, when the request names none. */
+/** Sequence breakers of the dry stage when the request names none. */
 const DRY_BREAKERS = ["\n", ":", '"', "*"];
 
 /**

@@ -1,9 +1,9 @@
 /**
- * Continuous batching: many jobs, a few slots, one engine. Knows tokens and rows, no text and no HTTP.
+ * Continuous batching: many jobs, a few slots, one engine. This module knows tokens and rows, but no text and no HTTP.
  *
  * Each turn of the loop seats waiting jobs, then builds one step of at most `n_ubatch` rows: first one row for every
- * answer under way, then chunks of prompts in what is left, shared evenly. So a long prompt slows the others, and never
- * stalls them. Steps are bounded in time too, so that a client that left frees its slot soon.
+ * answer under way, then chunks of prompts in what is left, shared evenly. So a long prompt slows the others and never
+ * stalls them. Steps are short, so that a disconnected client frees its slot soon.
  * @module
  */
 import type { StepOutput } from "../core/engine/mod.ts";
@@ -18,21 +18,21 @@ export interface SchedulerOptions {
   maxQueue?: number;
 }
 
-/** What a job's owner holds: the way to give it up. */
+/** Lets the owner of a job cancel it. */
 export interface Ticket {
   readonly id: number;
-  /** Gives the job up: it leaves the queue at once, or its slot when the current step ends. */
+  /** Cancels the job: it leaves the queue at once, or its slot when the current step ends. */
   cancel(): void;
 }
 
-/** A slot, for whoever watches. */
+/** A slot as /slots shows it. */
 export interface SlotView {
   id: number;
   is_processing: boolean;
   /** The job at work, -1 without one. */
   id_task: number;
   n_prompt_tokens: number;
-  /** Of these, taken over from a cache. */
+  /** Of these, found in a cache. */
   n_prompt_cached: number;
   n_decoded: number;
   n_remain: number;
@@ -48,7 +48,7 @@ export interface SchedulerCounters {
   n_cached_tokens: number;
   n_steps: number;
   n_rows: number;
-  /** Slots that took part, summed over the steps. */
+  /** Busy slots, summed over the steps. */
   n_busy: number;
   /** Tokens of the longest sequence. */
   n_longest: number;
@@ -69,9 +69,9 @@ interface Work {
 }
 
 const MAX_QUEUE = 1024;
-/** Prompt rows of one step are limited so that a step takes about this long. */
+/** The number of prompt rows in a step is limited so that the step takes about this long. */
 const STEP_TARGET_MS = 400;
-/** But never below this: smaller chunks would read the weights too often. Also the first guess. */
+/** The limit is never below this: smaller chunks would read the weights too often. It is also the first guess. */
 const MIN_CHUNK = 32;
 /** Floats of whole rows of logits that one step may bring back. */
 const MAX_LOGITS = 1 << 24;
@@ -126,7 +126,7 @@ export class Scheduler {
   }
 
   /**
-   * Takes a job in. Its callbacks come later, from the loop.
+   * Queues a job. The loop calls its callbacks later.
    * @throws ApiError 503 when draining or when too many wait.
    */
   submit(job: Job): Ticket {
@@ -149,7 +149,7 @@ export class Scheduler {
     await new Promise<void>((resolve) => this.#idle.push(resolve));
   }
 
-  /** Ends every job as failed, gives the caches back, ends the loop. */
+  /** Ends every job as failed, frees the caches and ends the loop. */
   async stop(): Promise<void> {
     this.#draining = true;
     this.#stopped = true;
@@ -207,7 +207,7 @@ export class Scheduler {
         continue;
       }
       await this.#step(work);
-      // An engine that answers without leaving the event loop must not starve the sockets.
+      // An engine that never leaves the event loop must not starve the sockets.
       await new Promise<void>((resolve) => setImmediate(resolve));
     }
     const error = unavailable("shutting_down", "The server stopped before the request was finished");
@@ -234,7 +234,7 @@ export class Scheduler {
       let slot: Slot | undefined;
       try {
         slot = this.#chooseSlot(run);
-      } catch (error) { // the engine's, of a fork or the like: this job fails, not the loop
+      } catch (error) { // an error of the engine, such as in a fork: this job fails, the loop continues
         this.#queue.splice(i, 1);
         this.#end(run, { kind: "failed", error });
         continue;
@@ -362,7 +362,7 @@ export class Scheduler {
     this.counters.n_busy += work.length;
     if (work.some((w) => w.n > 1)) {
       const ms = (performance.now() - before) / n_rows;
-      // The first step of a size also prepares it: what is faster counts at once, what is slower only by and by.
+      // The first step of a size also prepares its program, so it is slow: a faster step counts at once, a slower one gradually.
       this.#msPerRow = this.#msPerRow === 0 || ms < this.#msPerRow ? ms : 0.9 * this.#msPerRow + 0.1 * ms;
     }
     for (let i = 0; i < work.length; i++) {
@@ -376,7 +376,7 @@ export class Scheduler {
     }
   }
 
-  /** Hands a step's rows to their job and decides how it goes on. */
+  /** Gives a step's rows to their job and decides how the job continues. */
   #deliver(w: Work, output: StepOutput): void {
     const { run, slot, request } = w;
     const n_prompt = run.job.prompt.length;
@@ -416,8 +416,9 @@ export class Scheduler {
   }
 
   /**
-   * The cache is full: the least recently used idle cache goes first; then the youngest run loses its seat and
-   * waits, with all its tokens, at the head of the queue until another one ends; a run that is alone has reached the end of its context.
+   * Makes room in a full cache. The least recently used idle cache is dropped first. Then the youngest run loses its seat and
+   * waits at the head of the queue, with all its tokens, until another one ends. A single run has reached the end of its
+   * context.
    */
   #makeRoom(work: Work[], error: EngineError): void {
     const idle = this.slots.filter((slot) => slot.run === undefined && slot.n_computed > 0);
@@ -447,7 +448,7 @@ export class Scheduler {
     this.#end(run, outcome);
   }
 
-  /** Ends a run whose sequence cannot be trusted any more. */
+  /** Ends a run whose sequence may be damaged. */
   #drop(slot: Slot, outcome: Outcome): void {
     const run = slot.run;
     if (run === undefined) return;

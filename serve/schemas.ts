@@ -1,6 +1,6 @@
 /**
- * The request bodies, checked by zod. Unknown fields pass unseen, as clients send many; known fields of a wrong type or
- * range are a 400 that names them; known fields that would change the answer and cannot be honoured are refused.
+ * The request bodies, checked by zod. Unknown fields are ignored, because clients send many. A known field of a wrong type or
+ * range is a 400 that names it, and so is a known field that would change the answer and is not supported.
  * @module
  */
 import { z } from "zod";
@@ -97,12 +97,12 @@ const generationShape = {
 };
 
 const choices = opt(integer.min(1).max(MAX_CHOICES));
-/** How many answers of how many tries. */
+/** How many answers to return, of how many. */
 const choicesShape = { n: choices, best_of: choices };
 
 /**
- * Answers to give, and to make for them: the likeliest are given.
- * @throws ApiError 400 for fewer tries than answers, and for tries in a stream, which cannot be taken back.
+ * How many answers to return, and of how many the likeliest are chosen.
+ * @throws ApiError 400 when `best_of` is less than `n`, and in streams, which would send answers before the best is known.
  */
 export function choicesOf(request: {
   n?: number | undefined;
@@ -226,8 +226,8 @@ export const detokenizeSchema = z.object({ tokens: z.array(tokenId) });
 const MAX_DEPTH = 256;
 
 /**
- * A body's text as checked data.
- * @throws ApiError 400 naming the first field at fault.
+ * Parses and checks a body.
+ * @throws ApiError 400 with the name of the first wrong field.
  */
 export function parseBody<S extends z.ZodType>(schema: S, text: string): z.output<S> {
   if (nestingDepth(text) > MAX_DEPTH) {
@@ -254,8 +254,8 @@ export function parseBody<S extends z.ZodType>(schema: S, text: string): z.outpu
 }
 
 /**
- * A value as checked data.
- * @throws ApiError 400 naming the first field at fault.
+ * Checks a value.
+ * @throws ApiError 400 with the name of the first wrong field.
  */
 export function checkValue<S extends z.ZodType>(schema: S, value: unknown): z.output<S> {
   const result = schema.safeParse(value, { reportInput: true });
@@ -281,7 +281,7 @@ function nestingDepth(text: string): number {
 
 type Issue = z.core.$ZodIssue;
 
-/** Zod's finding in our words: the field, what was wanted, what was found. */
+/** Says an issue of zod in our words: the field, what was expected, what was found. */
 function fromIssue(issue: Issue): ApiError {
   const deepest = closest(issue);
   const param = fieldName(deepest.path);
@@ -291,7 +291,7 @@ function fromIssue(issue: Issue): ApiError {
   return badRequest(text, param, missing ? "missing_required_parameter" : "invalid_value");
 }
 
-/** Of a union's alternatives, the one that got furthest; a custom message of the union itself wins over a tie. */
+/** Of a union's alternatives the one that matched furthest; on a tie the union's own message is used. */
 function closest(issue: Issue): Issue {
   if (issue.code !== "invalid_union") return issue;
   let best: Issue = issue;
@@ -328,7 +328,7 @@ function fieldName(path: readonly PropertyKey[]): string {
   return path.map((p, i) => typeof p === "number" ? `[${p}]` : i === 0 ? String(p) : `.${String(p)}`).join("");
 }
 
-/** A value in few words. */
+/** Describes a value in few words. */
 function kindOf(value: unknown): string {
   if (value === null) return "null";
   if (Array.isArray(value)) return `an array of ${value.length}`;

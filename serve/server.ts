@@ -1,5 +1,5 @@
 /**
- * The HTTP server: routes, keys, origins, body limits, and the way it starts and ends. The one module that knows the router.
+ * The HTTP server: routes, keys, origins, body limits, start and end. The one module that knows the router.
  * @module
  */
 import { Hono } from "hono";
@@ -33,15 +33,15 @@ import {
 
 /** Settings of a server that do not need a model. */
 export interface ListenerSettings extends Partial<AppSettings> {
-  /** Default 127.0.0.1: nobody else's machine. */
+  /** Default 127.0.0.1: only this machine can connect. */
   host?: string;
-  /** Default 8080; 0 takes a free one. */
+  /** Default 8080; 0 picks a free port. */
   port?: number;
   /** Requests worked on at the same time. Default 4. */
   n_slots?: number;
   /** Requests that may wait. Default 1024. */
   maxQueue?: number;
-  /** Keys of which a request must carry one; none: everybody may ask. */
+  /** A request must carry one of these keys; without keys everybody may send requests. */
   apiKeys?: readonly string[];
   /** Whether GET /slots is answered. Default true. */
   slots?: boolean;
@@ -72,11 +72,11 @@ export interface RunningServer {
   readonly url: string;
   readonly port: number;
   readonly scheduler: Scheduler;
-  /** Takes no more requests and finishes the running ones; resolves when that is done. */
+  /** Accepts no more requests and finishes the running ones; resolves when that is done. */
   drain(): Promise<void>;
   /** Ends at once; running requests fail. */
   stop(): Promise<void>;
-  /** Resolves when the server has ended, by either way. */
+  /** Resolves when the server has ended, after `drain` or `stop`. */
   readonly drained: Promise<void>;
 }
 
@@ -84,9 +84,9 @@ export interface RunningServer {
 export interface WaitingServer {
   readonly url: string;
   readonly port: number;
-  /** Answers from now on. Called once. */
+  /** Begins to answer requests. Call it once. */
   serve(model: ServedModel): RunningServer;
-  /** Ends without having served. */
+  /** Ends the server, whether it has a model or not. */
   stop(): Promise<void>;
 }
 
@@ -98,7 +98,7 @@ interface Route {
   method: "GET" | "POST";
   paths: readonly string[];
   handler: Handler;
-  /** What the body must be. The handler checks it; here it is for docs/http.md. */
+  /** The schema that the handler checks the body against; docs/http.md is made from it. */
   body?: z.ZodObject;
   /** Errors in another shape than OpenAI's. */
   errors?: ErrorShape;
@@ -141,12 +141,12 @@ export const ROUTES: readonly Route[] = [
   { method: "POST", paths: ["/apply-template"], handler: applyTemplate, body: conversationSchema },
 ];
 
-/** Paths that need no key: a monitor has none. */
+/** Monitors have no key, so these paths need none. */
 const OPEN_PATHS = ["/health", "/v1/health"];
 
 /**
- * Listens, before there is a model, so that an address that cannot be had is known early and monitors see the load.
- * @throws The system's error, with its `code` (`EADDRINUSE`, ...), when the address cannot be had.
+ * Listens before there is a model: a bad address fails early, and monitors see that the model loads.
+ * @throws The system's error, with its `code` (`EADDRINUSE`, ...), when it cannot listen.
  */
 export async function openServer(options: ListenerSettings): Promise<WaitingServer> {
   const host = options.host ?? "127.0.0.1";
@@ -194,7 +194,7 @@ export async function openServer(options: ListenerSettings): Promise<WaitingServ
 
 /**
  * Starts serving a model.
- * @throws The system's error, with its `code`, when the address cannot be had.
+ * @throws The system's error, with its `code`, when it cannot listen.
  */
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
   const waiting = await openServer(options);
@@ -228,7 +228,7 @@ function run(
   const drained = listener.closed.then(() => scheduler.stop());
   return {
     async answer(exchange, { url }) {
-      // The router sees the address alone; the rest of the request travels beside it.
+      // The router sees only the address; handlers get the rest of the request from `exchange`.
       return await router.fetch(new Request(url, { method: exchange.method }), { exchange });
     },
     server: {
@@ -303,7 +303,7 @@ function makeRouter(app: App, options: ServerOptions, life: { draining: boolean 
   return router;
 }
 
-/** What answers in a route's place where it is switched off. */
+/** The handler of a route that is switched off; undefined when it is on. */
 function whenOff(handler: Handler, options: ListenerSettings): Handler | undefined {
   const off = handler === slots && options.slots === false
     ? switchedOff("/slots", "--slots")

@@ -1,8 +1,8 @@
 /**
- * A slot: one seat of the server, with the tokens its sequence has computed; and a run: one job on its way.
+ * A slot is one seat of the server, with the tokens that its sequence has computed. A run is one job in progress.
  *
  * A run is a growing list of tokens, of which its sequence has computed the first `sequence.length`. Prompt and answer
- * are the same thing here: what is pending is computed, and when nothing is pending the last row says the next token.
+ * are the same thing here: what is pending is computed, and when nothing is pending the last row predicts the next token.
  * A run can therefore lose its seat and continue in another one.
  * @module
  */
@@ -25,7 +25,7 @@ export type Outcome =
   | { kind: "stopped" } // its own decision
   | { kind: "length" } // maxTokens reached
   | { kind: "context" } // the context or the cache is full
-  | { kind: "cancelled" } // its client left
+  | { kind: "cancelled" } // its client disconnected
   | { kind: "failed"; error: unknown };
 
 /** When things happened, in milliseconds of `performance.now()`. */
@@ -50,7 +50,7 @@ export interface Job {
   readonly want: "candidates" | "logits";
   /** Only this slot will do. */
   readonly slotId?: number;
-  /** A job with the same prompt, submitted before: this one waits for it and takes the prompt over. */
+  /** An earlier job with the same prompt: this one waits for it and reuses the computed prompt. */
   readonly after?: Job | undefined;
   /** Got a seat; `n_cached` tokens of the prompt need not be computed. */
   onStart(slotId: number, n_cached: number): void;
@@ -69,7 +69,7 @@ export class Run {
   readonly tokens: number[];
   readonly times: JobTimes;
   n_generated = 0;
-  /** Prompt tokens taken over from a cache, at the first start. */
+  /** Prompt tokens found in a cache at the first start. */
   n_cached = 0;
   cancelled = false;
   /** Lost its seat because the cache was full; waits until another run ends. */
@@ -85,7 +85,7 @@ export class Run {
     this.times = { submitted: performance.now(), started: 0, prompted: 0, ended: 0 };
   }
 
-  /** Its leader has yet to compute the prompt that both have. */
+  /** Its leader has not computed their common prompt yet. */
   get follows(): boolean {
     return this.leader !== undefined && this.leader.times.prompted === 0 && this.leader.times.ended === 0;
   }
@@ -134,7 +134,7 @@ export class Slot {
     this.tokens = this.tokens.slice(0, this.n_computed);
   }
 
-  /** Gives the cache back. */
+  /** Frees the cache. */
   forget(): void {
     this.sequence?.dispose();
     this.sequence = undefined;

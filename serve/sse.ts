@@ -1,5 +1,5 @@
 /**
- * Server-sent events: an async source of data to a response that ends, fails and is given up properly.
+ * Server-sent events: turns an async source of data into a response, and handles its end, failure and cancellation.
  * @module
  */
 import { errorBody, toApiError } from "./errors.ts";
@@ -18,8 +18,8 @@ function encode(item: SseItem): Uint8Array {
 export type SseItem = string | { event: string; data: string };
 
 /**
- * A stream of `data:` events, one per item. The source is pulled as the client reads. An error of the source becomes an
- * error event, since the status is long gone. `onLeave` is called then, and when the client leaves.
+ * A stream of events, one per item. The source is pulled as the client reads. An error of the source becomes an error event,
+ * because the status is already sent. `onLeave` is called then, and when the client disconnects.
  */
 export function sseResponse(
   exchange: Exchange,
@@ -34,7 +34,7 @@ export function sseResponse(
         const { done, value } = await source.next();
         if (!done) return controller.enqueue(encode(value));
       } catch (error) {
-        onLeave(); // what else runs for this response is of no use any more
+        onLeave(); // cancels what still runs for this response
         if (error instanceof GenerationCancelled) exchange.status = 499;
         else exchange.failure = toApiError(error).apiCode;
         controller.enqueue(encode(onError(error)));
@@ -53,7 +53,7 @@ export function sseResponse(
     headers: {
       "content-type": "text/event-stream; charset=utf-8",
       "cache-control": "no-cache",
-      "x-accel-buffering": "no", // reverse proxies must not collect the answer
+      "x-accel-buffering": "no", // reverse proxies must not buffer the answer
     },
   });
 }

@@ -23,7 +23,7 @@ export async function* merge<T>(sources: AsyncIterator<T>[]): AsyncGenerator<[nu
     }
   } finally {
     for (const [i, turn] of pending) {
-      turn.catch(() => {}); // its error is told already, or nobody listens any more
+      turn.catch(() => {}); // its error is reported already, or nobody listens any more
       sources[i].return?.()?.catch(() => {});
     }
   }

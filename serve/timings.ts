@@ -19,7 +19,7 @@ export function timingsOf(generation: Generation): Record<string, number> {
     prompt_per_second: ratio(prompt_n * 1000, prompt_ms),
     predicted_n,
     predicted_ms,
-    // The first token comes with the prompt's last row, so the steps are one fewer.
+    // The prompt's last row gives the first token, so there is one step fewer than tokens.
     predicted_per_token_ms: ratio(predicted_ms, predicted_n - 1),
     predicted_per_second: ratio((predicted_n - 1) * 1000, predicted_ms),
   };
