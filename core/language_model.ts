@@ -68,7 +68,10 @@ export class LanguageModel implements Disposable {
    * @returns why it ended, as the generator's own result.
    * @throws {EngineError} `engine.context_full` when the prompt leaves no room for an answer
    */
-  async *generate(prompt: string | ArrayLike<number>, options: GenerateOptions = {}): AsyncGenerator<Piece, StopReason> {
+  async *generate(
+    prompt: string | ArrayLike<number>,
+    options: GenerateOptions = {},
+  ): AsyncGenerator<Piece, StopReason> {
     const { engine, tokenizer } = this;
     const own = options.sequence === undefined;
     const sequence = options.sequence ?? engine.createSequence();

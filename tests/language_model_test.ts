@@ -1,6 +1,6 @@
 /** Why generation ends, with bloom-nano on the reference backend. */
 import assert from "node:assert/strict";
-import { EngineError } from "../core/errors.ts";
+import type { EngineError } from "../core/errors.ts";
 import type { GenerateOptions, Piece, StopReason } from "../core/language_model.ts";
 import { openModel } from "../ffi/mod.ts";
 import { bloomNano } from "./models.ts";
