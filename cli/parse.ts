@@ -4,7 +4,7 @@
  */
 import { Command as Commander, CommanderError, Option } from "commander";
 import { UsageError } from "../core/errors.ts";
-import { type Command, type Flag, Flags, type FlagValue } from "./command.ts";
+import type { Command, Flag, Flags, FlagValue } from "./command.ts";
 import { flagValue } from "./flag_value.ts";
 import { describeFlag, flagForms } from "./flag_text.ts";
 import { REFUSED } from "./llama_flags.ts";

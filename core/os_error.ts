@@ -167,7 +167,7 @@ export function osError(error: unknown, what = "go on"): OsError | undefined {
   const problem = problemOf(error);
   if (problem === undefined) return undefined;
   const { verb, path } = operation(error as Error);
-  const shown = path?.replace(/[\x00-\x1f\x7f]/g, "\u{fffd}");
+  const shown = path?.replace(/\p{Cc}/gu, "\u{fffd}");
   const message = shown === undefined
     ? `Cannot ${what}: ${problem.reason}`
     : `Cannot ${verb} ${shown}: ${problem.reason}`;

@@ -45,7 +45,7 @@ const treeSchema = z.array(z.object({
 /** A path that stays below the folder it is put in. */
 export function isSafePath(path: string): boolean {
   return path.length <= 1024 &&
-    path.split("/").every((part) => WORD.test(part) || /^[^\x00-\x1f\\/:*?"<>|]+$/.test(part)) &&
+    path.split("/").every((part) => WORD.test(part) || /^[^\p{Cc}\\/:*?"<>|]+$/u.test(part)) &&
     !path.split("/").some((part) => part === "." || part === "..");
 }
 

@@ -1,7 +1,7 @@
 /**
  * Command lines with what they print, a folder each in `cases/`: `args` (a word a line), `stdin`, `env` (NAME=value lines), and the
  * expected `stdout`, `stderr` and `code`; what is missing is empty, or 0. `{MODEL}` is bloom-nano, `{DIR}` an empty folder, `{SHORT}` a
- * text. `{ANY}` in what is expected stands for any text within a line.
+ * text, `{REPO}` the repository. `{ANY}` in what is expected stands for any text within a line.
  */
 import assert from "node:assert/strict";
 import { bloomNano } from "../models.ts";
@@ -29,7 +29,10 @@ async function run(name: string, dir: string): Promise<void> {
   const short = `${dir}/short.txt`;
   Deno.writeTextFileSync(short, "The quick brown fox jumps over the lazy dog. ".repeat(1));
   const fill = (text: string) =>
-    text.replaceAll("{MODEL}", model).replaceAll("{DIR}", dir).replaceAll("{SHORT}", short);
+    text.replaceAll("{MODEL}", model).replaceAll("{DIR}", dir).replaceAll("{SHORT}", short).replaceAll(
+      "{REPO}",
+      repoDir,
+    );
   const args = read(`${folder}args`)?.split("\n").slice(0, -1).map(fill);
   assert.ok(args, `${folder}args is missing`);
   const env = Object.fromEntries(
