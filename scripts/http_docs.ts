@@ -152,7 +152,8 @@ export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
   "/props": { summary: "settings of the server", details: "llama-server's names. Sampler defaults are in `params`." },
   "/slots": {
     summary: "what each slot does",
-    details: "An array. 501 where the server was started with `--no-slots`.",
+    details:
+      "An array; of a slot that was used also its latest request. 503 with `fail_on_no_slot=1` when none is idle. 501 where the server was started with `--no-slots`.",
   },
   "/metrics": {
     summary: "counters for Prometheus",
@@ -245,6 +246,7 @@ export const ERRORS: readonly (readonly [status: number, code: string, when: str
   [500, "internal_error", "a fault of the server; it is on its stderr"],
   [501, "switched_off", "the server was started without this route"],
   [503, "loading_model", "the model is not loaded yet"],
+  [503, "no_slot", "no slot is idle, and /slots was asked with `fail_on_no_slot=1`"],
   [503, "queue_full", "too many requests wait for a slot"],
   [503, "cache_full", "the prompt does not fit the cache that all slots share"],
   [503, "shutting_down", "the server finishes what runs and takes nothing new"],

@@ -9,7 +9,7 @@ import type { ReasoningFormat } from "../core/chat/reasoning.ts";
 import type { Exchange } from "./exchange.ts";
 import type { ServedModel } from "./language_model.ts";
 import { ResponseStore } from "./response_store.ts";
-import { createSampler } from "./sampling.ts";
+import { createSampler, describeSampling } from "./sampling.ts";
 import type { Scheduler, Ticket } from "./scheduler.ts";
 import type { SamplingRequest } from "./schemas.ts";
 
@@ -24,6 +24,8 @@ export interface AppSettings {
   templateKwargs: Record<string, unknown>;
   /** What `build_info` and `system_fingerprint` say. */
   build: string;
+  /** Whether the routes of these names are answered. */
+  endpoints: { slots: boolean; metrics: boolean };
   /** Receives what a request asks for and this server ignores. */
   warn: (text: string) => void;
 }
@@ -90,9 +92,17 @@ export class App {
     const n_slots = this.scheduler.slots.length;
     const slotId = request.id_slot ?? -1;
     if (slotId >= n_slots) throw badRequest(`id_slot: expected less than ${n_slots}, found ${slotId}`, "id_slot");
+    const maxTokens = this.#room(prompt, request);
     return {
       prompt,
-      maxTokens: this.#room(prompt, request),
+      maxTokens,
+      settings: {
+        ...describeSampling(this.model, request),
+        n_predict: maxTokens,
+        max_tokens: maxTokens,
+        stop: request.stop ?? [],
+        ignore_eos: request.ignore_eos ?? false,
+      },
       sampler: createSampler(this.model, request, index),
       constraint: constraintOf(request, this.model, reasoning, this.settings.warn),
       stops: request.stop ?? [],

@@ -34,6 +34,8 @@ export interface GenerationOptions {
   tracker?: AnswerTracker | undefined;
   /** Ends the reasoning after so many tokens. */
   budget?: ReasoningBudget | undefined;
+  /** Settings to show whoever looks at the slot. */
+  settings?: Readonly<Record<string, unknown>> | undefined;
   /** Control tokens that show their text. */
   shown?: ReadonlySet<number> | undefined;
 }
@@ -63,6 +65,7 @@ export class Generation implements Job {
   readonly cachePrompt: boolean;
   readonly promptRows: boolean;
   readonly slotId?: number;
+  readonly settings: Readonly<Record<string, unknown>> | undefined;
   /** The seed in use, drawn where the request named none. */
   readonly seed: number;
   /** The slot it got, -1 before. */
@@ -104,6 +107,7 @@ export class Generation implements Job {
     this.prompt = options.prompt;
     this.maxTokens = options.maxTokens;
     this.seed = options.sampler.seed;
+    this.settings = options.settings && { ...options.settings, seed: this.seed };
     this.cachePrompt = options.cachePrompt ?? true;
     this.promptRows = options.promptLogprobs ?? false;
     if (options.slotId !== undefined) this.slotId = options.slotId;

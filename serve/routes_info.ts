@@ -3,7 +3,7 @@
  * @module
  */
 import { type App, json } from "./app.ts";
-import { ApiError } from "./errors.ts";
+import { ApiError, unavailable } from "./errors.ts";
 import type { Exchange } from "./exchange.ts";
 import { describeSampling } from "./sampling.ts";
 
@@ -11,10 +11,18 @@ export function health(): Response {
   return json({ status: "ok" });
 }
 
-/** The one model in a list, as OpenAI's and Anthropic's clients read it. */
+/** The one model in a list that OpenAI's and Anthropic's clients read; `models` is for clients of ollama. */
 export function models(app: App): Response {
   const entry = modelEntry(app);
-  return json({ object: "list", data: [entry], first_id: entry.id, last_id: entry.id, has_more: false });
+  const { id, aliases, meta } = entry;
+  const names = [id, ...aliases].map((name) => ({
+    name,
+    model: name,
+    type: "model",
+    capabilities: ["completion"],
+    details: { format: "gguf", family: meta.architecture, quantization_level: meta.ftype ?? "" },
+  }));
+  return json({ object: "list", data: [entry], models: names, first_id: id, last_id: id, has_more: false });
 }
 
 /** The model by one of its names. */
@@ -40,6 +48,8 @@ function modelEntry({ model, scheduler }: App) {
     created: model.created,
     created_at: new Date(model.created * 1000).toISOString(),
     owned_by: "bloomery",
+    tags: [],
+    architecture: { input_modalities: ["text"], output_modalities: ["text"] },
     meta: {
       vocab_type: meta.vocab_type,
       n_vocab: model.tokenizer.n_vocab,
@@ -64,10 +74,14 @@ export function props(app: App): Response {
       params: { ...describeSampling(model, {}), n_predict: -1, reasoning_format: app.settings.reasoningFormat },
     },
     total_slots: scheduler.slots.length,
+    endpoint_slots: app.settings.endpoints.slots,
+    endpoint_props: false,
+    endpoint_metrics: app.settings.endpoints.metrics,
+    is_sleeping: false,
     model_alias: model.id,
     model_path: model.path,
     ...(model.meta.ftype === undefined ? {} : { model_ftype: model.meta.ftype }),
-    modalities: { vision: false, audio: false },
+    modalities: { vision: false, video: false, audio: false },
     chat_template: model.chat.source,
     bos_token: text(model.tokenizer.bos),
     eos_token: text(model.tokenizer.eos),
@@ -75,22 +89,32 @@ export function props(app: App): Response {
   });
 }
 
-/** The state of each slot. */
-export function slots(app: App): Response {
-  return json(
-    app.scheduler.views().map((slot) => ({
-      id: slot.id,
-      id_task: slot.id_task,
-      n_ctx: app.scheduler.n_ctx,
-      is_processing: slot.is_processing,
+/**
+ * The state of each slot.
+ * @throws ApiError 503 when the request asks for an idle slot and there is none.
+ */
+export function slots(app: App, { query }: Exchange): Response {
+  const views = app.scheduler.views();
+  if (query.get("fail_on_no_slot") === "1" && views.every((slot) => slot.is_processing)) {
+    throw unavailable("no_slot", "No slot is idle");
+  }
+  return json(views.map((slot) => {
+    const { id, is_processing, id_task, settings } = slot;
+    const seat = { id, n_ctx: app.scheduler.n_ctx, speculative: false, is_processing };
+    if (id_task === -1) return seat;
+    return {
+      ...seat,
+      id_task,
       n_prompt_tokens: slot.n_prompt_tokens,
+      n_prompt_tokens_processed: slot.n_prompt_tokens - slot.n_prompt_cached,
       n_prompt_tokens_cache: slot.n_prompt_cached,
       n_tokens_cached: slot.n_cached,
+      params: settings,
       next_token: [{
-        has_next_token: slot.is_processing && slot.n_remain > 0,
+        has_next_token: is_processing && slot.n_remain > 0,
         n_remain: slot.n_remain,
         n_decoded: slot.n_decoded,
       }],
-    })),
-  );
+    };
+  }));
 }

@@ -29,8 +29,10 @@ export interface Ticket {
 export interface SlotView {
   id: number;
   is_processing: boolean;
-  /** The job at work, -1 without one. */
+  /** The job at work, or the last one; -1 for a slot that was never used. */
   id_task: number;
+  /** Settings of that job. */
+  settings: Readonly<Record<string, unknown>> | undefined;
   n_prompt_tokens: number;
   /** Of these, found in a cache. */
   n_prompt_cached: number;
@@ -162,9 +164,10 @@ export class Scheduler {
     return this.slots.map((slot) => ({
       id: slot.id,
       is_processing: slot.run !== undefined,
-      id_task: slot.run?.id ?? -1,
-      n_prompt_tokens: slot.run?.job.prompt.length ?? 0,
-      n_prompt_cached: slot.run?.n_cached ?? 0,
+      id_task: slot.latest?.id ?? -1,
+      settings: slot.latest?.job.settings,
+      n_prompt_tokens: slot.latest?.job.prompt.length ?? 0,
+      n_prompt_cached: slot.latest?.n_cached ?? 0,
       n_decoded: slot.run?.n_generated ?? 0,
       n_remain: slot.run === undefined ? -1 : slot.run.job.maxTokens - slot.run.n_generated,
       n_cached: slot.n_computed,
@@ -245,6 +248,7 @@ export class Scheduler {
       }
       this.#queue.splice(i, 1);
       slot.run = run;
+      slot.latest = run;
       slot.lastUse = ++this.#clock;
       slot.tokens = run.tokens;
       if (run.times.started === 0) {

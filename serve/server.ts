@@ -221,6 +221,7 @@ function run(
     n_predict: options.n_predict ?? -1,
     templateKwargs: options.templateKwargs ?? {},
     build: options.build ?? "bloomery",
+    endpoints: { slots: options.slots ?? true, metrics: options.metrics ?? true },
     warn: options.onWarning ?? (() => {}),
   });
   const life = { draining: false };

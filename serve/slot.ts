@@ -50,6 +50,8 @@ export interface Job {
   readonly want: "candidates" | "logits";
   /** Only this slot will do. */
   readonly slotId?: number;
+  /** Settings to show whoever looks at the slot. */
+  readonly settings?: Readonly<Record<string, unknown>> | undefined;
   /** An earlier job with the same prompt: this one waits for it and reuses the computed prompt. */
   readonly after?: Job | undefined;
   /** Got a seat; `n_cached` tokens of the prompt need not be computed. */
@@ -105,6 +107,8 @@ export class Slot {
   tokens: number[] = [];
   /** Grows with each use; the smallest is the least recently used. */
   lastUse = 0;
+  /** The run at work, or the last one. */
+  latest: Run | undefined;
 
   constructor(id: number) {
     this.id = id;

@@ -89,7 +89,7 @@ Deno.test("bloomery serve takes llama-server's flags: slots, defaults of a reque
   assert.equal((await post({})).tokens_predicted, 3);
   assert.equal((await post({ n_predict: 5 })).tokens_predicted, 5);
   const slots = await fetch(at + "/slots");
-  assert.equal(slots.status, 404);
+  assert.equal(slots.status, 501);
   await slots.body?.cancel();
   process.kill("SIGTERM");
   assert.equal((await process.status).code, 0, log());

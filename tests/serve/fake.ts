@@ -109,9 +109,9 @@ export class FakeSequence implements TokenSequence {
   get length(): number {
     return this.tokens.length;
   }
-  truncate(n: number): void {
+  truncate(n: number): number {
     if (n > this.tokens.length) throw new Error("truncated to more than there is");
-    this.tokens.length = n;
+    return this.tokens.length = n;
   }
   fork(): FakeSequence {
     const copy = new FakeSequence(this.engine);

@@ -283,3 +283,26 @@ Deno.test("tokenize takes texts and ids together, and nothing", async () => {
     assert.deepEqual([bad.status, bad.body.error.param], [400, "content"]);
   });
 });
+
+Deno.test("slots shows a seat alone until it was used, then its latest request", async () => {
+  await withServer({ n_slots: 1, stepMs: 3 }, async ({ server, post }) => {
+    const get = async (query = "") => {
+      const response = await fetch(`${server.url}/slots${query}`);
+      return { status: response.status, body: await response.json() };
+    };
+    assert.deepEqual((await get()).body, [{ id: 0, n_ctx: 512, speculative: false, is_processing: false }]);
+    await post("/completion", { prompt: "[[[ok]]]", seed: 7, temperature: 0.5 });
+    const [{ params, next_token, is_processing, n_prompt_tokens }] = (await get("?fail_on_no_slot=1")).body;
+    assert.deepEqual([params.seed, params.temperature, is_processing, n_prompt_tokens], [7, 0.5, false, 9]);
+    assert.deepEqual(next_token, [{ has_next_token: false, n_remain: -1, n_decoded: 0 }]);
+    const leave = new AbortController();
+    const body = JSON.stringify({ prompt: "babble", ignore_eos: true });
+    const running = fetch(`${server.url}/completion`, { method: "POST", body, signal: leave.signal });
+    await soon(() => server.scheduler.n_active === 1, "it runs");
+    assert.deepEqual([(await get()).status, (await get("?fail_on_no_slot=1")).status], [200, 503]);
+    leave.abort();
+    await assert.rejects(running);
+    const props = await (await fetch(`${server.url}/props`)).json();
+    assert.deepEqual([props.endpoint_slots, props.endpoint_metrics, props.is_sleeping], [true, true, false]);
+  });
+});
