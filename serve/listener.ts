@@ -38,7 +38,7 @@ export interface Listener {
 
 /**
  * Starts to listen.
- * @throws The system's error, with its `code` (`EADDRINUSE`, `EACCES`, ...), when the address cannot be had.
+ * @throws The system's error when it cannot listen.
  */
 export async function listen({ host, port, handle, onError }: ListenOptions): Promise<Listener> {
   let closing = false;
@@ -62,6 +62,9 @@ export async function listen({ host, port, handle, onError }: ListenOptions): Pr
       server.off("error", reject);
       resolve();
     });
+  }).catch((error) => {
+    Deno.listen({ hostname: host, port }).close(); // fails too, and names the reason more exactly
+    throw error;
   });
   server.on("error", onError);
   const { promise: closed, resolve: setClosed } = Promise.withResolvers<void>();

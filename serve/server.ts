@@ -146,7 +146,7 @@ const OPEN_PATHS = ["/health", "/v1/health"];
 
 /**
  * Listens before there is a model: a bad address fails early, and monitors see that the model loads.
- * @throws The system's error, with its `code` (`EADDRINUSE`, ...), when it cannot listen.
+ * @throws The system's error when it cannot listen.
  */
 export async function openServer(options: ListenerSettings): Promise<WaitingServer> {
   const host = options.host ?? "127.0.0.1";
@@ -194,7 +194,7 @@ export async function openServer(options: ListenerSettings): Promise<WaitingServ
 
 /**
  * Starts serving a model.
- * @throws The system's error, with its `code`, when it cannot listen.
+ * @throws The system's error when it cannot listen.
  */
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
   const waiting = await openServer(options);

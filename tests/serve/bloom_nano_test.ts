@@ -262,3 +262,31 @@ Deno.test({
     ]);
   },
 });
+
+Deno.test({
+  name: "bloom-nano answers Anthropic's clients in a form, and goes on with what the assistant began",
+  ignore: !native,
+  fn: () =>
+    withNano({ n_slots: 2, n_ctx: 512 }, async (server, client) => {
+      const requests = (name: string) =>
+        JSON.parse(Deno.readTextFileSync(new URL(`cases/${name}.json`, import.meta.url))).requests;
+      for (const { path, body } of requests("anthropic-structured-output")) {
+        const { content, stop_reason } = await post(server, path, body);
+        assert.ok(JSON.parse(content.at(-1).text).a.length <= 5);
+        assert.equal(stop_reason, "end_turn");
+      }
+      const [{ path, body }] = requests("last-message-is-the-assistants");
+      const begun = await post(server, path, { ...body, max_tokens: 40 });
+      assert.match(`I am${begun.content[0].text}`, /^I am Bloom/);
+      for (const { path, body } of requests("system-within-messages")) await post(server, path, body);
+      const two = await client.chat.completions.create({
+        model: "bloom-nano",
+        messages: [{ role: "user", content: "What is 27 + 58?" }],
+        temperature: 0,
+        n: 2,
+      });
+      assert.deepEqual(two.choices.map((c) => c.message.content), ["27 + 58 = 85.", "27 + 58 = 85."]);
+      const { reasoning_tokens } = two.usage!.completion_tokens_details!;
+      assert.ok(reasoning_tokens! > 20 && reasoning_tokens! < two.usage!.completion_tokens);
+    }),
+});
