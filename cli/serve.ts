@@ -11,7 +11,7 @@ import { LLAMA_MODEL_FLAGS, LLAMA_SERVER_FLAGS } from "./llama_flags.ts";
 import { modelPath } from "./model_file.ts";
 import { openModelFromFlags } from "./open.ts";
 import { maxTokensOf, reasoningKwargs, samplingOf } from "./sampling.ts";
-import { corsOrigins, HTTP_FLAGS, LOG_FLAGS, openRequestLog, ROUTE_FLAGS } from "./server_flags.ts";
+import { corsOrigins, HTTP_FLAGS, LOG_FLAGS, openRequestLog, PING_FLAG, ROUTE_FLAGS } from "./server_flags.ts";
 import { SLOT_FLAGS, slotsOf } from "./slots.ts";
 import { readText } from "./text_file.ts";
 
@@ -29,6 +29,7 @@ export const serve: Command = {
     SLOT_FLAGS.cacheSize,
     ...HTTP_FLAGS,
     ...ROUTE_FLAGS,
+    PING_FLAG,
     {
       name: "api-key",
       type: "strings",
@@ -130,6 +131,7 @@ export const serve: Command = {
         n_predict: maxTokensOf(flags) ?? -1,
         slots: !flags.has("slots") || flags.bool("slots"),
         metrics: flags.bool("metrics"),
+        pingSeconds: flags.num("sse-ping-interval")!,
         apiPrefix: flags.str("api-prefix") ?? "",
         build: `bloomery-${VERSION}`,
         onRequest: (entry) => log.write(entry),

@@ -64,6 +64,18 @@ export const ROUTE_FLAGS: readonly Flag[] = [
   },
 ];
 
+export const PING_FLAG: Flag = {
+  name: "sse-ping-interval",
+  type: "int",
+  value: "N",
+  default: 30,
+  min: -1,
+  max: 86_400,
+  unit: "seconds",
+  env: "LLAMA_ARG_SSE_PING_INTERVAL",
+  help: "seconds after which a silent stream sends a comment, so that nobody takes it for dead; 0 or -1 = never",
+};
+
 export const LOG_FLAGS: readonly Flag[] = [
   {
     name: "log-format",

@@ -24,6 +24,8 @@ export class Exchange {
   status = 0;
   /** `error.code` of a failed request. */
   failure: string | undefined;
+  /** A stream that is silent for so many seconds sends a comment; 0 or less: never. */
+  pingSeconds = 30;
   /** The answer is a stream, so it ends after the handler has returned. */
   streams = false;
   /** The answers that it started. */

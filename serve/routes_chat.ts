@@ -18,6 +18,7 @@ import { timingsOf, usageOf } from "./timings.ts";
 
 export function chatCompletions(app: App, exchange: Exchange): Promise<Response> | Response {
   const request = parseBody(chatSchema, exchange.body);
+  exchange.pingSeconds = request.sse_ping_interval ?? exchange.pingSeconds;
   refuse(request);
   const { n, best_of } = choicesOf(request);
   const n_probs = request.logprobs ? request.top_logprobs ?? 0 : best_of > n ? 0 : undefined;

@@ -17,6 +17,7 @@ import { timingsOf, usageOf } from "./timings.ts";
 /** The response to a completion request: `n` choices for each prompt, prompt by prompt. */
 export function completions(app: App, exchange: Exchange): Promise<Response> | Response {
   const request = parseBody(openaiCompletionSchema, exchange.body);
+  exchange.pingSeconds = request.sse_ping_interval ?? exchange.pingSeconds;
   if (request.suffix) throw unsupported("suffix", "this route does not insert text; use a fill-in-the-middle prompt");
   const { answers, leave } = start(app, request, exchange);
   const head = {

@@ -26,6 +26,7 @@ import { timingsOf } from "./timings.ts";
 /** Answers with one object for one prompt, an array for several, or a stream of events. */
 export function completion(app: App, exchange: Exchange): Promise<Response> | Response {
   const request = parseBody(completionSchema, exchange.body);
+  exchange.pingSeconds = request.sse_ping_interval ?? exchange.pingSeconds;
   refuse(request);
   const { tokenizer } = app.model;
   const n_probs = request.n_probs ? Math.min(request.n_probs, tokenizer.n_vocab) : undefined;

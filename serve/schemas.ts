@@ -79,6 +79,9 @@ const stop = opt(z.union([z.string(), z.array(z.string()).max(64)]).transform((v
 const generationShape = {
   stream: opt(z.boolean()),
   stream_options: opt(z.object({ include_usage: opt(z.boolean()) })),
+  sse_ping_interval: opt(
+    integer.refine((n) => n >= -1, { error: "expected -1 or more" }).meta({ type: "integer", minimum: -1 }),
+  ),
   stop,
   cache_prompt: opt(z.boolean()),
   id_slot: opt(integer.refine((n) => n >= -1, { error: "expected -1 (any) or a slot's number" })),

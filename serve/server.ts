@@ -49,6 +49,8 @@ export interface ListenerSettings extends Partial<AppSettings> {
   metrics?: boolean;
   /** Path before every route, such as `/llm`. */
   apiPrefix?: string;
+  /** A stream that is silent for so many seconds sends a comment. Default 30; 0 or less: never. */
+  pingSeconds?: number;
   /** Larger bodies are refused. Default 32 MiB. */
   maxBodyBytes?: number;
   /** Pages that may use the server. Default `["*"]`, every origin. */
@@ -162,6 +164,7 @@ export async function openServer(options: ListenerSettings): Promise<WaitingServ
     onError,
     async handle(incoming) {
       const exchange = new Exchange(incoming, log);
+      exchange.pingSeconds = options.pingSeconds ?? exchange.pingSeconds;
       const origins = options.corsOrigins ?? ["*"];
       const response = exchange.method === "OPTIONS"
         ? preflight(origins, exchange.headers)

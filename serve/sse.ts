@@ -14,6 +14,21 @@ function encode(item: SseItem): Uint8Array {
   );
 }
 
+/** A comment, which clients ignore: it keeps proxies and clients from giving a silent stream up. */
+const PING = encoder.encode(":\n\n");
+
+/** What a promise gives within some seconds, else undefined. */
+async function within<T>(promise: Promise<T>, seconds: number): Promise<T | undefined> {
+  if (seconds <= 0) return await promise;
+  const { promise: late, resolve } = Promise.withResolvers<undefined>();
+  const timer = setTimeout(() => resolve(undefined), seconds * 1000);
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 /** An event's data, or with its name. */
 export type SseItem = string | { event: string; data: string };
 
@@ -28,11 +43,18 @@ export function sseResponse(
   onError: (error: unknown) => SseItem = (error) => JSON.stringify(errorBody(toApiError(error))),
 ): Response {
   exchange.streams = true;
+  let next: ReturnType<typeof source.next> | undefined;
   const body = new ReadableStream<Uint8Array>({
     async pull(controller) {
       try {
-        const { done, value } = await source.next();
-        if (!done) return controller.enqueue(encode(value));
+        if (next === undefined) {
+          next = source.next();
+          next.catch(() => {}); // it may fail between two comments, when nobody waits for it
+        }
+        const result = await within(next, exchange.pingSeconds);
+        if (result === undefined) return controller.enqueue(PING);
+        next = undefined;
+        if (!result.done) return controller.enqueue(encode(result.value));
       } catch (error) {
         onLeave(); // cancels what still runs for this response
         if (error instanceof GenerationCancelled) exchange.status = 499;

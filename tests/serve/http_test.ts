@@ -306,3 +306,25 @@ Deno.test("slots shows a seat alone until it was used, then its latest request",
     assert.deepEqual([props.endpoint_slots, props.endpoint_metrics, props.is_sleeping], [true, true, false]);
   });
 });
+
+Deno.test("a silent stream sends comments, which clients pass over", async () => {
+  await withServer({ stepMs: 60, pingSeconds: 0.02 }, async ({ server, client }) => {
+    const ask = async (more: object) => {
+      const body = JSON.stringify({ prompt: "[[[Hi]]]", stream: true, ...more });
+      return await (await fetch(`${server.url}/completion`, { method: "POST", body })).text();
+    };
+    const text = await ask({});
+    assert.ok(text.split("\n\n").filter((part) => part === ":").length >= 2, text);
+    assert.ok(!(await ask({ sse_ping_interval: 0 })).includes("\n:\n"));
+    const leave = new AbortController();
+    const body = JSON.stringify({ prompt: "babble", stream: true });
+    const left = await fetch(`${server.url}/completion`, { method: "POST", body, signal: leave.signal });
+    await left.body!.getReader().read();
+    leave.abort(); // between two comments
+    await soon(() => server.scheduler.n_active === 0, "the slot is free");
+    const stream = await client.chat.completions.create({ model: "m", messages: say("[[[Hi]]]") as any, stream: true });
+    let content = "";
+    for await (const { choices } of stream) content += choices[0].delta.content ?? "";
+    assert.equal(content, "Hi");
+  });
+});
