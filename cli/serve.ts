@@ -11,7 +11,15 @@ import { LLAMA_MODEL_FLAGS, LLAMA_SERVER_FLAGS } from "./llama_flags.ts";
 import { modelPath } from "./model_file.ts";
 import { openModelFromFlags } from "./open.ts";
 import { maxTokensOf, reasoningKwargs, samplingOf } from "./sampling.ts";
-import { corsOrigins, HTTP_FLAGS, LOG_FLAGS, openRequestLog, PING_FLAG, ROUTE_FLAGS } from "./server_flags.ts";
+import {
+  corsOrigins,
+  HTTP_FLAGS,
+  LOG_FLAGS,
+  openRequestLog,
+  PING_FLAG,
+  PREFILL_FLAG,
+  ROUTE_FLAGS,
+} from "./server_flags.ts";
 import { SLOT_FLAGS, slotsOf } from "./slots.ts";
 import { readText } from "./text_file.ts";
 
@@ -30,6 +38,7 @@ export const serve: Command = {
     ...HTTP_FLAGS,
     ...ROUTE_FLAGS,
     PING_FLAG,
+    PREFILL_FLAG,
     {
       name: "api-key",
       type: "strings",
@@ -95,8 +104,8 @@ export const serve: Command = {
     ...LLAMA_SERVER_FLAGS,
   ],
   epilog: "Example:\n  bloomery serve -m qwen3-8b-Q4_K_M.gguf --port 8080 --parallel 8\n\n" +
-    "Routes: /v1/chat/completions /v1/completions /v1/models /v1/messages /completion /tokenize /detokenize\n" +
-    "        /apply-template /health /props /slots /metrics\n\n" +
+    "Routes: /v1/chat/completions /v1/completions /v1/responses /v1/messages /v1/models /completion /tokenize\n" +
+    "        /detokenize /apply-template /health /props /slots /metrics; docs/http.md has their fields\n\n" +
     "Settings of the sampler, --predict and --reasoning are what a request gets that does not set them itself.\n" +
     "The first Ctrl-C or SIGTERM finishes the running requests, the second ends at once.",
 
@@ -130,6 +139,7 @@ export const serve: Command = {
         templateKwargs: kwargs,
         n_predict: maxTokensOf(flags) ?? -1,
         slots: !flags.has("slots") || flags.bool("slots"),
+        prefill: !flags.has("prefill-assistant") || flags.bool("prefill-assistant"),
         metrics: flags.bool("metrics"),
         pingSeconds: flags.num("sse-ping-interval")!,
         apiPrefix: flags.str("api-prefix") ?? "",

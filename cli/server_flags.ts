@@ -64,6 +64,14 @@ export const ROUTE_FLAGS: readonly Flag[] = [
   },
 ];
 
+export const PREFILL_FLAG: Flag = {
+  name: "prefill-assistant",
+  type: "bool",
+  off: [],
+  env: "LLAMA_ARG_PREFILL_ASSISTANT",
+  help: "continue a last message of the assistant; on unless --no-prefill-assistant is given",
+};
+
 export const PING_FLAG: Flag = {
   name: "sse-ping-interval",
   type: "int",

@@ -256,6 +256,8 @@ export const ERRORS: readonly (readonly [status: number, code: string, when: str
 
 /** Where a client of llama-server sees something else, and why. */
 export const DIFFERENCES: readonly string[] = [
+  "`error.code` is a word, as OpenAI has it, because clients branch on it; there it is the HTTP status once more.",
+  "A known path with a wrong method is a 405 that names the right one; there it is a 404.",
   "`n_predict: 0` computes the prompt and gives no token; llama-server gives one.",
   '`stop: [""]` is ignored; there it ends every answer at once.',
   "A field that this server knows and cannot honour is a 400 that names it, because ignoring it would change the answer.",

@@ -20,6 +20,8 @@ export interface AppSettings {
   reasoningBudget: number;
   /** Most tokens of an answer to a request that sets no limit itself; -1 without limit. */
   n_predict: number;
+  /** A last message of the assistant is continued where the request does not say. */
+  prefill: boolean;
   /** Template variables of every chat; the request's own win. */
   templateKwargs: Record<string, unknown>;
   /** What `build_info` and `system_fingerprint` say. */

@@ -45,7 +45,7 @@ export function startChat(
 ): { answers: ChatAnswer[]; leave: () => void } {
   const { chat, tokenizer } = app.model;
   const { prompt, inReasoning, mayReason } = renderChat(app, request);
-  if (continuesLast(request) && (request.response_format?.type ?? "text") !== "text") {
+  if (continuesLast(app, request) && (request.response_format?.type ?? "text") !== "text") {
     throw unsupported("response_format", "an answer in this form cannot go on with the assistant's last message");
   }
   const call = forcedCall(request, chat);

@@ -14,7 +14,7 @@ import type { ChatRequestMessage, Conversation } from "./schemas.ts";
  * Whether the answer continues the last message. That is so when the assistant wrote it and the request does not forbid it.
  * @throws ApiError 400 when the last message must be continued and cannot be.
  */
-export function continuesLast(request: Conversation): boolean {
+export function continuesLast(app: App, request: Conversation): boolean {
   const { messages, continue_final_message, add_generation_prompt } = request;
   const last = messages.at(-1)!;
   if (continue_final_message && last.role !== "assistant") {
@@ -26,7 +26,8 @@ export function continuesLast(request: Conversation): boolean {
   if (continue_final_message && add_generation_prompt) {
     throw badRequest("add_generation_prompt: cannot be combined with continue_final_message", "add_generation_prompt");
   }
-  const continues = continue_final_message ?? (last.role === "assistant" && add_generation_prompt === undefined);
+  const continues = continue_final_message ??
+    (app.settings.prefill && last.role === "assistant" && add_generation_prompt === undefined);
   if (!continues) return false;
   const param = `messages[${messages.length - 1}]`;
   if (last.tool_calls?.length) {
@@ -43,7 +44,7 @@ export function continuesLast(request: Conversation): boolean {
  * @throws ApiError 400 with the name of the wrong message; TextError with the template's own words, also a 400.
  */
 export function renderChat(app: App, request: Conversation): RenderedChat {
-  const continueFinal = continuesLast(request);
+  const continueFinal = continuesLast(app, request);
   const messages = request.messages.map((message, i) => prepare(app, message, i));
   if (continueFinal) {
     // Parts of a continued message are joined as they are: a template would put line breaks between them.

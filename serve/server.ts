@@ -65,14 +65,19 @@ export interface ListenerSettings extends Partial<AppSettings> {
   onWarning?: (text: string) => void;
 }
 
+/** Settings of a server, and its model. */
 export interface ServerOptions extends ListenerSettings {
+  /** What is served. */
   model: ServedModel;
 }
 
+/** A server that answers requests. */
 export interface RunningServer {
   /** `http://host:port` */
   readonly url: string;
+  /** The port it listens on. */
   readonly port: number;
+  /** Its slots and counters. */
   readonly scheduler: Scheduler;
   /** Accepts no more requests and finishes the running ones; resolves when that is done. */
   drain(): Promise<void>;
@@ -84,7 +89,9 @@ export interface RunningServer {
 
 /** A server that listens and has no model yet: it answers 503 "Loading model". */
 export interface WaitingServer {
+  /** `http://host:port` */
   readonly url: string;
+  /** The port it listens on. */
   readonly port: number;
   /** Begins to answer requests. Call it once. */
   serve(model: ServedModel): RunningServer;
@@ -222,6 +229,7 @@ function run(
     reasoningFormat: options.reasoningFormat ?? "auto",
     reasoningBudget: options.reasoningBudget ?? -1,
     n_predict: options.n_predict ?? -1,
+    prefill: options.prefill ?? true,
     templateKwargs: options.templateKwargs ?? {},
     build: options.build ?? "bloomery",
     endpoints: { slots: options.slots ?? true, metrics: options.metrics ?? true },

@@ -124,6 +124,13 @@ Deno.test("an answer goes on behind the assistant's last message, on every chat 
     const refused = await post("/v1/chat/completions", { messages, ...form });
     assert.deepEqual([refused.status, refused.body.error.param], [400, "response_format"]);
   });
+  await withServer({ prefill: false }, async ({ post }) => {
+    const messages = [say("user"), say("assistant", "I am")];
+    const closed = await post("/apply-template", { messages });
+    assert.ok(closed.body.prompt.endsWith("I am<|im_end|>\n<|im_start|>assistant\n"));
+    const asked = await post("/apply-template", { messages, continue_final_message: true });
+    assert.ok(asked.body.prompt.endsWith("I am"));
+  });
   await withServer({ template: "{{ messages[0].content }}" }, async ({ post }) => {
     const { status, body } = await post("/v1/messages", {
       max_tokens: 5,
