@@ -24,7 +24,7 @@ export interface Io {
    * Without a hold a signal ends the process at once.
    */
   hold(onCtrlC?: () => void): Hold;
-  /** What the user reads when the command is interrupted: how to go on. */
+  /** What the user reads when the command is interrupted: how to continue. */
   ifInterrupted(text: string | undefined): void;
   /** Fired by the first Ctrl-C or SIGTERM while the command holds. */
   readonly signal: AbortSignal;

@@ -12,7 +12,7 @@ export async function pullFromFlags(name: string, flags: Flags, io: Io): Promise
   const { defaultCacheDir, pullModel } = await import("../hub/mod.ts");
   let bar: ReturnType<Io["bar"]> | undefined;
   using _ = io.hold();
-  io.ifInterrupted("stopped: the same command goes on where this one stopped");
+  io.ifInterrupted("stopped; run the same command to continue");
   const pulled = await pullModel(name, {
     endpoint: flags.str("hf-endpoint")!,
     token: flags.str("hf-token"),

@@ -121,7 +121,7 @@ Deno.test({
 
 Deno.test({
   name: hasScript
-    ? "eval with a bar on a terminal ends at Ctrl-C, and says what is kept"
+    ? "eval with a bar on a terminal ends at Ctrl-C, and says what is saved"
     : "Ctrl-C at a bar needs the program script, which is not there",
   ignore: !hasScript,
   async fn() {
@@ -145,7 +145,7 @@ Deno.test({
     await terminal.type(CTRL_C);
     const { code, text: printed } = await terminal.end();
     assert.equal(code, 130, printed);
-    assert.match(printed, /stopped: nothing is kept/);
+    assert.match(printed, /stopped; nothing was saved/);
   },
 });
 
@@ -179,7 +179,7 @@ Deno.test("score says how to go on when it is interrupted", async () => {
   const args = ["score", "-m", model, "-f", text, "-o", output, "--device", "reference", "--window", "8"];
   const { code, stderr } = await interrupted(args, /loaded /, "SIGINT");
   assert.equal(code, 130, stderr);
-  assert.match(stderr, /stopped: the same command goes on from here\n$/);
+  assert.match(stderr, /stopped; run the same command to continue\n$/);
 });
 
 Deno.test("run keeps what it printed when it is interrupted", async () => {
