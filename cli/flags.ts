@@ -307,6 +307,13 @@ export const SAMPLING_FLAGS: readonly Flag[] = [
     value: "ID(+|-)BIAS",
     help: "added to the logit of a token: 15043+1; may be given several times",
   },
+  {
+    name: "dry-sequence-breaker",
+    type: "strings",
+    value: "TEXT",
+    help: "text at which a repetition ends, for --dry-multiplier; may be given several times, none = no such text; " +
+      "default: a new line, a colon, a quotation mark, an asterisk",
+  },
   { name: "ignore-eos", type: "bool", help: "keep generating past the end of the answer" },
 ];
 

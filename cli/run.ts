@@ -110,7 +110,7 @@ export const run: Command = {
     using opened = await openModelFromFlags(flags, io);
     const { model } = opened;
     const { n_ctx } = model.engine;
-    const sampling = samplingOf(flags, model.tokenizer);
+    const sampling = samplingOf(flags, model.tokenizer, { changing: text === undefined });
     const maxTokens = maxTokensOf(flags);
     const kwargs = { ...reasoningKwargs(flags), ...(flags.bool("no-think") ? { enable_thinking: false } : {}) };
     if (text === undefined) {

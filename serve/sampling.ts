@@ -45,8 +45,8 @@ const LETTERS: Record<string, SamplerName> = {
   t: "temperature",
 };
 
-/** Breakers of the sequences that the dry stage looks for, when the request names none. */
-const DRY_BREAKERS = ["\n", ":", '"', "*"];
+/** Breakers of the sequences that the dry stage looks for, when nobody names any. */
+export const DRY_BREAKERS: readonly string[] = ["\n", ":", '"', "*"];
 
 /**
  * The sampler for one answer.
@@ -62,7 +62,10 @@ export function createSampler(model: ServedModel, request: SamplingRequest, inde
   };
   if (params.seed !== undefined && params.seed >= 0) params.seed = (params.seed + index) % 2 ** 32;
   if ((params.dry_multiplier ?? 0) > 0) {
-    params.dry_breakers = breakers(request.dry_sequence_breakers ?? DRY_BREAKERS, tokenizer);
+    const asked = request.dry_sequence_breakers;
+    params.dry_breakers = asked === undefined && model.sampling.dry_breakers !== undefined
+      ? model.sampling.dry_breakers
+      : breakers(asked ?? DRY_BREAKERS, tokenizer);
   }
   return new Sampler(params, tokenizer.n_vocab);
 }
@@ -127,7 +130,10 @@ function biases(request: SamplingRequest, tokenizer: Tokenizer): Map<number, num
 }
 
 /** Ids of all tokens whose text holds one of the strings. */
-function breakers(strings: readonly string[], tokenizer: Tokenizer): Set<number> {
+export function breakers(
+  strings: readonly string[],
+  tokenizer: Pick<Tokenizer, "n_vocab" | "pieceBytes">,
+): Set<number> {
   const latin1 = new TextDecoder("latin1");
   const encoder = new TextEncoder();
   // Byte strings as latin1, so that a search is a substring search whatever the bytes.
