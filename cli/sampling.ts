@@ -5,7 +5,7 @@
 import { UsageError } from "../core/errors.ts";
 import { type SamplerName, samplerNames, type SamplingParams } from "../core/sampling/mod.ts";
 import type { Tokenizer } from "../core/tokenizer/mod.ts";
-import { breakers, DRY_BREAKERS } from "../serve/sampling.ts";
+import { breakers } from "../serve/sampling.ts";
 import type { Flags } from "./command.ts";
 import { SAMPLING } from "./flags.ts";
 import { nearest } from "./nearest.ts";
@@ -41,7 +41,7 @@ export type Vocabulary = Pick<Tokenizer, "n_vocab" | "eogIds" | "pieceBytes">;
 /** Texts at which the penalty on repeated sequences begins anew. */
 function breakersOf(flags: Flags, vocabulary: Vocabulary): Set<number> {
   const given = flags.strs("dry-sequence-breaker");
-  return breakers(given.length === 0 ? DRY_BREAKERS : given.filter((text) => text !== "none"), vocabulary);
+  return breakers(given.length === 0 ? undefined : given.filter((text) => text !== "none"), vocabulary);
 }
 
 /**

@@ -170,7 +170,7 @@ export const serve: Command = {
     const shared = n_cache < n_ctx * n_slots ? `, ${n_cache} of all together` : "";
     io.note(`serving on ${server.url}: ${n_slots} slots of ${n_ctx} tokens${shared}`);
     const drain = () => {
-      io.note("finishing the running requests; press Ctrl-C again to stop now");
+      io.note("finishing the running requests; once more ends at once");
       server.drain();
     };
     if (io.signal.aborted) drain();

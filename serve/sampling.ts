@@ -45,8 +45,8 @@ const LETTERS: Record<string, SamplerName> = {
   t: "temperature",
 };
 
-/** Breakers of the sequences that the dry stage looks for, when nobody names any. */
-export const DRY_BREAKERS: readonly string[] = ["\n", ":", '"', "*"];
+/** Breakers of the sequences that the dry stage looks for, when the request names none. */
+const DRY_BREAKERS = ["\n", ":", '"', "*"];
 
 /**
  * The sampler for one answer.
@@ -65,7 +65,7 @@ export function createSampler(model: ServedModel, request: SamplingRequest, inde
     const asked = request.dry_sequence_breakers;
     params.dry_breakers = asked === undefined && model.sampling.dry_breakers !== undefined
       ? model.sampling.dry_breakers
-      : breakers(asked ?? DRY_BREAKERS, tokenizer);
+      : breakers(asked, tokenizer);
   }
   return new Sampler(params, tokenizer.n_vocab);
 }
@@ -129,15 +129,15 @@ function biases(request: SamplingRequest, tokenizer: Tokenizer): Map<number, num
   return out;
 }
 
-/** Ids of all tokens whose text holds one of the strings. */
+/** Ids of all tokens whose text holds one of the strings; undefined stands for the usual ones. */
 export function breakers(
-  strings: readonly string[],
+  strings: readonly string[] | undefined,
   tokenizer: Pick<Tokenizer, "n_vocab" | "pieceBytes">,
 ): Set<number> {
   const latin1 = new TextDecoder("latin1");
   const encoder = new TextEncoder();
   // Byte strings as latin1, so that a search is a substring search whatever the bytes.
-  const wanted = strings.filter((s) => s !== "").map((s) => latin1.decode(encoder.encode(s)));
+  const wanted = (strings ?? DRY_BREAKERS).filter((s) => s !== "").map((s) => latin1.decode(encoder.encode(s)));
   const out = new Set<number>();
   for (let id = 0; id < tokenizer.n_vocab; id++) {
     const text = latin1.decode(tokenizer.pieceBytes(id, true));
