@@ -37,7 +37,7 @@ const HELP = `/help              this list
 /system [TEXT]     set the system message; "/system -" removes it, "/system" shows it
 /set [NAME VALUE]  change a setting such as temp, top-k or predict; "/set" shows them
 /save FILE         write the conversation as JSON
-/load FILE         go on with a conversation from a file
+/load FILE         continue a conversation from a file
 Ctrl-C ends an answer. A message that begins with a slash: write two.
 `;
 
@@ -168,7 +168,7 @@ export class Chat {
       n = this.#tokens(kept);
     }
     const gone = messages.length - kept.length;
-    if (gone > 0) this.#io.note(`the context is full: the oldest ${gone} messages are left out from here on`);
+    if (gone > 0) this.#io.note(`the context is full: the oldest ${gone} messages were dropped`);
     return kept;
   }
 
@@ -199,7 +199,7 @@ export class Chat {
         return "exit";
       case "clear":
         this.#messages = [];
-        return this.#io.note("the conversation is forgotten");
+        return this.#io.note("the conversation is cleared");
       case "system":
         return this.#system(rest);
       case "set":

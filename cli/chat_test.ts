@@ -143,7 +143,7 @@ Deno.test("a chat that fills the context loses its oldest turns, and says so", a
     system: "S",
   });
   const full = printed.notes.filter((line) => line.startsWith("the context is full"));
-  assert.deepEqual(full, ["the context is full: the oldest 2 messages are left out from here on"]);
+  assert.deepEqual(full, ["the context is full: the oldest 2 messages were dropped"]);
   assert.deepEqual(contents(model.asked[3].messages), [
     "S",
     "22222222",

@@ -34,7 +34,9 @@ export const evaluate: Command = {
     const compare = await import("../eval/compare.ts");
     const { parseScoreFile } = await import("../eval/score.ts");
     const model = await modelPath(flags, io), base = flags.str("against")!;
-    io.ifInterrupted("stopped: nothing is kept; against a score file (bloomery score) only one model has to be run");
+    io.ifInterrupted(
+      "stopped; nothing was saved. With a score file (bloomery score) as the original only one model has to run",
+    );
     const results = [];
     let shape: { n_window: number; skip: number; bos: boolean; kl_support: string };
 

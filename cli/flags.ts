@@ -13,7 +13,7 @@ export const COMMON = {
     name: "verbose",
     alias: ["v", "log-verbose"],
     type: "bool",
-    help: "print the plan of the memory, and where settings come from that no flag gave",
+    help: "print the memory plan, and which settings come from the environment or a config file",
   },
   config: {
     name: "config",
@@ -21,7 +21,7 @@ export const COMMON = {
     value: "FILE",
     complete: "file",
     help:
-      'JSON file with flags: {"ctx-size": 4096, "serve": {"port": 9000}}; flags and environment variables go before it',
+      'JSON file with flags: {"ctx-size": 4096, "serve": {"port": 9000}}; flags and environment variables override it',
   },
   overwrite: {
     name: "overwrite",
@@ -308,7 +308,14 @@ export const SAMPLING_FLAGS: readonly Flag[] = [
     value: "ID(+|-)BIAS",
     help: "added to the logit of a token: 15043+1; may be given several times",
   },
-  { name: "ignore-eos", type: "bool", help: "generate on after the end of the answer" },
+  {
+    name: "dry-sequence-breaker",
+    type: "strings",
+    value: "TEXT",
+    help: "text at which a repetition ends, for --dry-multiplier; may be given several times, none = no such text; " +
+      "default: a new line, a colon, a quotation mark, an asterisk",
+  },
+  { name: "ignore-eos", type: "bool", help: "keep generating past the end of the answer" },
 ];
 
 /** The most tokens of an answer. */

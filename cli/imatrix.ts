@@ -29,7 +29,7 @@ function table(rows: readonly ImatrixStatistics[]): string {
 
 export const imatrix: Command = {
   name: "imatrix",
-  summary: "Describe importance matrices, or add several up to one",
+  summary: "Describe importance matrices, or add several into one",
   arguments: [{ name: "file", help: "importance matrices, GGUF or the old format", variadic: true }],
   flags: [
     { name: "output", alias: ["o"], type: "string", value: "FILE", help: "write the sum of all files, as GGUF" },

@@ -27,7 +27,7 @@ export class Interrupts {
     return this.#interrupted;
   }
 
-  /** What an interrupted command tells the user: how to go on. */
+  /** What an interrupted command tells the user: how to continue. */
   get resume(): string | undefined {
     return this.#resume;
   }

@@ -24,7 +24,7 @@ export interface Io {
    * Without a hold a signal ends the process at once.
    */
   hold(onCtrlC?: () => void): Hold;
-  /** What the user reads when the command is interrupted: how to go on. */
+  /** What the user reads when the command is interrupted: how to continue. */
   ifInterrupted(text: string | undefined): void;
   /** Fired by the first Ctrl-C or SIGTERM while the command holds. */
   readonly signal: AbortSignal;
@@ -48,7 +48,8 @@ function writeAll(stream: { writeSync(p: Uint8Array): number }, text: string): v
 /** Thrown out of a command when the reader of stdout went away; the exit code is 0 then. */
 export class ClosedPipe extends Error {}
 
-export function createIo(options: { quiet: boolean; interrupts: Interrupts }): OpenIo {
+/** @param options `quiet` is asked at every line: a config file may say it after the first. */
+export function createIo(options: { quiet: () => boolean; interrupts: Interrupts }): OpenIo {
   const { interrupts, quiet } = options;
   const out = (text: string) => {
     try {
@@ -71,7 +72,7 @@ export function createIo(options: { quiet: boolean; interrupts: Interrupts }): O
   return {
     out,
     note: (line) => {
-      if (!quiet) err(line + "\n");
+      if (!quiet()) err(line + "\n");
     },
     warn: (line) => {
       if (warned.has(line)) return;
@@ -80,7 +81,7 @@ export function createIo(options: { quiet: boolean; interrupts: Interrupts }): O
     },
     error: (line) => err(line.startsWith("hint: ") ? `${line}\n` : `error: ${line}\n`),
     bar: (label, total, unit) => {
-      const bar = createBar({ label, total, unit, terminal, quiet, write: err });
+      const bar = createBar({ label, total, unit, terminal, quiet: quiet(), write: err });
       bars.add(bar);
       return bar;
     },

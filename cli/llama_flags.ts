@@ -29,7 +29,7 @@ const value = (name: string, why: string, more: More = {}): Flag => ({
 const ONE_DEVICE = "a model runs on one device, see --device";
 const LOADING = "weights are always read into the device's memory at the start";
 const ATTENTION = "attention is always computed without the whole matrix of scores";
-const SPECULATION = "answers are not drafted; they are the same without";
+const SPECULATION = "there is no speculative decoding; answers are the same without it";
 const THREADS = "the threads of --threads do all the work";
 const LOG = "the log has one form";
 
@@ -59,7 +59,7 @@ export const LLAMA_MODEL_FLAGS: readonly Flag[] = [
   toggle("kv-offload", ONE_DEVICE, { alias: ["kvo"], off: ["nkvo"], env: "LLAMA_ARG_KV_OFFLOAD" }),
   toggle("op-offload", ONE_DEVICE, { off: [] }),
   toggle("no-host", ONE_DEVICE, { env: "LLAMA_ARG_NO_HOST" }),
-  value("fit", "what was asked for is kept, or refused with the sum that does not fit", {
+  value("fit", "settings are used as given, and a plan that does not fit is refused", {
     choices: ["on", "off"],
     bare: "on",
     env: "LLAMA_ARG_FIT",

@@ -22,7 +22,8 @@ async function run(argv: string[]): Promise<number> {
     if (interrupts.resume !== undefined) io.note(interrupts.resume);
     Deno.exit(EXIT.interrupted);
   });
-  const io = createIo({ quiet: own.includes("--quiet") || own.includes("-q"), interrupts });
+  let quiet = own.includes("--quiet") || own.includes("-q");
+  const io = createIo({ quiet: () => quiet, interrupts });
   const onInterrupt = () => interrupts.receive("SIGINT");
   const onTerminate = () => interrupts.receive("SIGTERM");
   Deno.addSignalListener("SIGINT", onInterrupt);
@@ -43,6 +44,7 @@ async function run(argv: string[]): Promise<number> {
     }
     const { command, args, flags } = parsed;
     json = flags.bool("json");
+    quiet = flags.bool("quiet");
     for (const line of withoutEffect(command, flags)) io.warn(line);
     const code = await command.run({ args, flags, io });
     io.endBars();

@@ -2,6 +2,7 @@
  * Which model file a command works on: the one of `--model`, or a downloaded one of `--hf-repo`.
  * @module
  */
+import { fileSource } from "../core/bytes.ts";
 import { UsageError } from "../core/errors.ts";
 import type { Pulled } from "../hub/mod.ts";
 import type { Flags } from "./command.ts";
@@ -12,7 +13,7 @@ export async function pullFromFlags(name: string, flags: Flags, io: Io): Promise
   const { defaultCacheDir, pullModel } = await import("../hub/mod.ts");
   let bar: ReturnType<Io["bar"]> | undefined;
   using _ = io.hold();
-  io.ifInterrupted("stopped: the same command goes on where this one stopped");
+  io.ifInterrupted("stopped; run the same command to continue");
   const pulled = await pullModel(name, {
     endpoint: flags.str("hf-endpoint")!,
     token: flags.str("hf-token"),
@@ -31,10 +32,16 @@ export async function pullFromFlags(name: string, flags: Flags, io: Io): Promise
 }
 
 /**
- * The path of the model that the flags name. Flags: `MODEL_SOURCE_FLAGS`.
- * @throws {UsageError} `usage.missing_flag`, `usage.model`
+ * The path of the model that the flags name, a file that can be opened. Flags: `MODEL_SOURCE_FLAGS`.
+ * @throws {UsageError} `usage.missing_flag`, `usage.model` · `format.unreadable`
  */
 export async function modelPath(flags: Flags, io: Io): Promise<string> {
+  const path = await namedModel(flags, io);
+  fileSource(path).close(); // before a device is opened for it
+  return path;
+}
+
+async function namedModel(flags: Flags, io: Io): Promise<string> {
   const model = flags.str("model"), repo = flags.str("hf-repo");
   if (model !== undefined && repo !== undefined) {
     // An environment variable of a service must not stand in the way of a flag.

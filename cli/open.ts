@@ -65,7 +65,7 @@ export async function openModelFromFlags(
   const layers = flags.num("n-gpu-layers");
   if (layers !== undefined && layers > 0 && layers < engine.spec.n_layer && opened.device.kind !== "cpu") {
     io.warn(
-      `--n-gpu-layers ${layers}: all ${engine.spec.n_layer} layers are on ${opened.device.name}; a model is not divided`,
+      `--n-gpu-layers ${layers}: all ${engine.spec.n_layer} layers are on ${opened.device.name}, because a model is not split between devices`,
     );
   }
   if (flags.bool("verbose")) {

@@ -40,7 +40,7 @@ function unknownFlag(given: string, known: Spellings, command: Command): UsageEr
     hint: meant !== undefined
       ? `did you mean ${meant}?`
       : given.includes(" ")
-      ? "an argument that begins with a dash goes behind --"
+      ? "put -- before an argument that begins with a dash"
       : `see bloomery ${command.name} --help`,
   });
 }

@@ -31,23 +31,23 @@ export const prepare: Command = {
       value: "TYPE",
       default: "auto",
       choices: ["f32", "f16", "bf16", "q8_0", "auto", "keep"],
-      help: "type of matrices: auto is the checkpoint's 16-bit type, keep leaves each tensor its own",
+      help: "type of matrices: auto is the checkpoint's 16-bit type, keep leaves each tensor's type as it is",
     },
     {
       name: "arch",
       type: "string",
       value: "NAME",
-      help: "architecture to use where config.json names none that is known",
+      help: "architecture to use if config.json names an unknown one",
     },
     { name: "model-name", type: "string", value: "NAME", help: "general.name" },
     {
       name: "only",
       type: "strings",
       value: "PATTERN",
-      help: "keep only tensors of the file with such names; * is any text",
+      help: "keep only tensors whose name in the file matches; * matches any text",
     },
-    { name: "drop", type: "strings", value: "PATTERN", help: "leave out tensors of the file with such names" },
-    { name: "ignore", type: "strings", value: "PATTERN", help: "pass over tensors of the checkpoint with such names" },
+    { name: "drop", type: "strings", value: "PATTERN", help: "leave out tensors whose name in the file matches" },
+    { name: "ignore", type: "strings", value: "PATTERN", help: "skip tensors of the checkpoint whose name matches" },
     {
       name: "mtp",
       type: "string",
@@ -59,14 +59,14 @@ export const prepare: Command = {
     { name: "chat-template", type: "string", value: "FILE", help: "chat template to use instead of the checkpoint's" },
     ...SPLIT_FLAGS,
     COMMON.overwrite,
-    { name: "room", type: "string", value: "SIZE", help: "bytes that buffers may take, such as 512M" },
+    { name: "room", type: "string", value: "SIZE", help: "memory for buffers, such as 512M" },
     {
       name: "follow",
       type: "bool",
       help:
         "work on files as they finish arriving in the folder; takes room for a second copy of what is converted early",
     },
-    { name: "resume", type: "bool", help: "go on from what an interrupted run left; Ctrl-C keeps what there is" },
+    { name: "resume", type: "bool", help: "continue an interrupted run, and keep what is done at Ctrl-C" },
     { name: "vocab-only", type: "bool", help: "metadata and vocabulary without tensors" },
     { ...COMMON.json, help: "print one JSON object a line on stdout: events, then the result" },
     COMMON.quiet,
@@ -87,8 +87,8 @@ export const prepare: Command = {
     using _hold = io.hold();
     io.ifInterrupted(
       flags.bool("resume")
-        ? "stopped: the same command goes on from here"
-        : "stopped: nothing is kept, because --resume was not given",
+        ? "stopped; run the same command to continue"
+        : "stopped; nothing was saved, because --resume was not given",
     );
     const json = flags.bool("json");
     const start = performance.now();
@@ -98,7 +98,7 @@ export const prepare: Command = {
       follow: {
         onArrived(file, n, n_files) {
           if (json) io.json({ event: "file", name: file, n_arrived: n, n_files, seconds: seconds() });
-          else io.note(`${file} is there, ${n} of ${n_files} files`);
+          else io.note(`${file} arrived, ${n} of ${n_files} files`);
         },
       },
       onEarly({ tensor: { name, type }, n_tensors, bytes }) {
@@ -155,7 +155,7 @@ export const prepare: Command = {
       });
     } else {
       const types = Object.entries(result.types).map(([type, n]) => `${n} ${type}`).join(", ");
-      if (result.n_resumed > 0) io.note(`${result.n_resumed} tensors were there from an earlier run`);
+      if (result.n_resumed > 0) io.note(`${result.n_resumed} tensors were kept from an earlier run`);
       const { paths } = result;
       const where = paths.length === 1 ? paths[0] : `${paths.length} files, ${paths[0]} and so on`;
       io.note(

@@ -24,7 +24,7 @@ Deno.test("prepare writes a file, prints events and a result with --json, and re
     assert.equal(plain.out, "");
     assert.match(
       plain.err,
-      /^model\.safetensors is there, 1 of 1 files\n\[1\/68\] token_embd\.weight: bf16\n/,
+      /^model\.safetensors arrived, 1 of 1 files\n\[1\/68\] token_embd\.weight: bf16\n/,
     );
     assert.match(plain.err, /\nwrote .*o\.gguf: qwen3, 68 tensors \(.*\), .* MB in .* s\n$/);
 

@@ -13,7 +13,7 @@ export const pull: Command = {
   arguments: [{ name: "repo", help: "OWNER/REPO[:QUANT]; QUANT such as Q8_0, default: Q4_K_M, else the first file" }],
   flags: [...HUB_FLAGS, COMMON.config, COMMON.json, COMMON.quiet],
   epilog:
-    "The path of the model goes to stdout. A download that was stopped goes on where it stopped, and each file is\n" +
+    "The path of the model goes to stdout. An interrupted download continues where it stopped, and each file is\n" +
     "checked against the Hub's checksum. Other commands take -hf OWNER/REPO in place of -m FILE.\n\n" +
     "Example:\n  bloomery pull ggml-org/Qwen3-0.6B-GGUF:Q8_0",
 
@@ -27,7 +27,7 @@ export const pull: Command = {
       io.out(path + "\n");
       io.note(
         fetched === 0
-          ? `${formatAmount(bytes, "B")} were there already`
+          ? `${formatAmount(bytes, "B")} were already downloaded`
           : `fetched ${formatAmount(fetched, "B")} of ${formatAmount(bytes, "B")} in ${seconds.toFixed(1)} s`,
       );
     }

@@ -42,7 +42,7 @@ export async function quantizeArguments(args: readonly string[], keepSplit: bool
   const isType = first !== undefined && (named || rest[1] === undefined || findFileType(rest[1]) === undefined);
   if (!isType && rest.length === 1 && /\.gguf$|[/\\]/i.test(rest[0])) {
     throw new UsageError("usage.arguments", `Cannot quantize to ${rest[0]}: the type is missing`, {
-      hint: `give the type behind it: bloomery quantize ${input} ${rest[0]} Q4_K_M`,
+      hint: `add the type: bloomery quantize ${input} ${rest[0]} Q4_K_M`,
     });
   }
   const fileType = isType ? first : parseFileType(rest[1] ?? rest[0]);
@@ -185,8 +185,13 @@ export const quantize: Command = {
     },
   ],
   flags: [
-    { name: "hf", type: "string", value: "DIR", help: "quantize a Hugging Face folder, without a GGUF file between" },
-    { name: "allow-requantize", type: "bool", help: "take tensors that are quantized already" },
+    {
+      name: "hf",
+      type: "string",
+      value: "DIR",
+      help: "quantize a Hugging Face folder directly, without a GGUF file in between",
+    },
+    { name: "allow-requantize", type: "bool", help: "accept tensors that are already quantized" },
     { name: "leave-output-tensor", type: "bool", help: "keep output.weight as it is" },
     { name: "pure", type: "bool", help: "no mixture: every tensor gets the type itself" },
     {
@@ -234,7 +239,7 @@ export const quantize: Command = {
         "where to encode: cpu, cuda[:i], or auto: a card where there is one, for types that it encodes faster (K and IQ, " +
         "and with importance Q4_0 to Q5_1), when there is 1 GB or more to encode",
     },
-    { name: "resume", type: "bool", help: "go on from what an interrupted run left" },
+    { name: "resume", type: "bool", help: "continue an interrupted run" },
     COMMON.overwrite,
     {
       name: "outtype",
@@ -242,10 +247,15 @@ export const quantize: Command = {
       value: "TYPE",
       default: "auto",
       choices: ["f32", "f16", "bf16", "auto", "keep"],
-      help: "with --hf: the type that tensors have on the way, as prepare has it",
+      help: "with --hf: type of the tensors before they are quantized, as in bloomery prepare",
     },
     { name: "arch", type: "string", value: "NAME", help: "with --hf: architecture to use" },
-    { name: "ignore", type: "strings", value: "PATTERN", help: "with --hf: pass over such tensors of the checkpoint" },
+    {
+      name: "ignore",
+      type: "strings",
+      value: "PATTERN",
+      help: "with --hf: skip tensors of the checkpoint whose name matches",
+    },
     {
       name: "mtp",
       type: "string",
@@ -306,7 +316,7 @@ export const quantize: Command = {
 
     refuseExisting(request.output, flags, { set: options.keepSplit === true });
     using _hold = io.hold();
-    io.ifInterrupted("stopped: the same command with --resume goes on from here");
+    io.ifInterrupted("stopped; run the same command with --resume to continue");
     const { backend, device } = await openEncoders(
       flags.str("device") ?? "auto",
       request.threads,
@@ -345,7 +355,7 @@ export const quantize: Command = {
       });
     } else {
       for (const line of summaryLines(result.summary)) io.note(line);
-      if (result.n_resumed > 0) io.note(`${result.n_resumed} tensors were there from an earlier run`);
+      if (result.n_resumed > 0) io.note(`${result.n_resumed} tensors were kept from an earlier run`);
       const own = result.summary.source_bytes - result.resumed_bytes;
       const rate = own / 1e6 / Math.max(seconds, 1e-3);
       io.note(`wrote ${shortList(result.paths)} in ${seconds.toFixed(1)} s, ${rate.toFixed(1)} MB/s of source`);

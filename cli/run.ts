@@ -22,7 +22,7 @@ const PATIENCE_MS = 1500;
 async function pipedText(io: Io): Promise<string | undefined> {
   if (Deno.stdin.isTerminal()) return undefined;
   const timer = setTimeout(
-    () => io.note("reading standard input until it ends; give it no input with < /dev/null"),
+    () => io.note("waiting for the end of standard input; use < /dev/null to give none"),
     PATIENCE_MS,
   );
   try {
@@ -83,7 +83,7 @@ export const run: Command = {
       name: "raw",
       alias: ["no-cnv", "no-conversation"],
       type: "bool",
-      help: "no chat template: go on after the prompt itself",
+      help: "no chat template: continue the prompt itself",
     },
     PREDICT,
     ...REASONING_FLAGS,
@@ -110,7 +110,7 @@ export const run: Command = {
     using opened = await openModelFromFlags(flags, io);
     const { model } = opened;
     const { n_ctx } = model.engine;
-    const sampling = samplingOf(flags, model.tokenizer);
+    const sampling = samplingOf(flags, model.tokenizer, { changing: text === undefined });
     const maxTokens = maxTokensOf(flags);
     const kwargs = { ...reasoningKwargs(flags), ...(flags.bool("no-think") ? { enable_thinking: false } : {}) };
     if (text === undefined) {

@@ -14,7 +14,8 @@ Deno.test("joinPrompt() puts a piped text before the question about it", () => {
 });
 
 Deno.test("samplingOf() gives what the flags say and nothing else", () => {
-  const vocabulary = { n_vocab: 100, eogIds: [7, 9] };
+  const piece = (id: number) => new TextEncoder().encode(id === 5 ? "a:" : id === 6 ? "#" : "x");
+  const vocabulary = { n_vocab: 100, eogIds: new Set([7, 9]), pieceBytes: piece };
   assert.deepEqual(samplingOf(flags({}), vocabulary), {});
   const params = samplingOf(
     flags({
@@ -37,6 +38,11 @@ Deno.test("samplingOf() gives what the flags say and nothing else", () => {
   for (const bias of ["3", "100+1", "3*1", "x+1", "3+inf"]) {
     assert.throws(() => samplingOf(flags({ "logit-bias": [bias] }), vocabulary), { code: "usage.value" }, bias);
   }
+  const breakers = (values: Record<string, any>) => samplingOf(flags(values), vocabulary).dry_breakers;
+  assert.deepEqual(breakers({ "dry-multiplier": 1 }), new Set([5]));
+  assert.deepEqual(breakers({ "dry-sequence-breaker": ["#"] }), new Set([6]));
+  assert.deepEqual(breakers({ "dry-sequence-breaker": ["none"] }), new Set());
+  assert.equal(breakers({ "dry-multiplier": 0 }), undefined);
   assert.throws(() => parseSamplers("top_k;tempreature"), { hint: "did you mean temperature?" });
 });
 

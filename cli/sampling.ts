@@ -4,6 +4,8 @@
  */
 import { UsageError } from "../core/errors.ts";
 import { type SamplerName, samplerNames, type SamplingParams } from "../core/sampling/mod.ts";
+import type { Tokenizer } from "../core/tokenizer/mod.ts";
+import { breakers } from "../serve/sampling.ts";
 import type { Flags } from "./command.ts";
 import { SAMPLING } from "./flags.ts";
 import { nearest } from "./nearest.ts";
@@ -33,13 +35,24 @@ function parseBias(text: string, n_vocab: number): [number, number] {
   );
 }
 
+/** What settings need of a model's tokenizer. */
+export type Vocabulary = Pick<Tokenizer, "n_vocab" | "eogIds" | "pieceBytes">;
+
+/** Texts at which the penalty on repeated sequences begins anew. */
+function breakersOf(flags: Flags, vocabulary: Vocabulary): Set<number> {
+  const given = flags.strs("dry-sequence-breaker");
+  return breakers(given.length === 0 ? undefined : given.filter((text) => text !== "none"), vocabulary);
+}
+
 /**
  * Settings of the sampler chain that the flags give; everything else is left to the model.
- * @param vocabulary Of the model: its size, and the tokens that end an answer.
+ * @param vocabulary Of the model.
+ * @param options `changing`: the settings may be changed later, so that all of them are needed.
  */
 export function samplingOf(
   flags: Flags,
-  vocabulary: { readonly n_vocab: number; readonly eogIds: Iterable<number> },
+  vocabulary: Vocabulary,
+  options: { changing?: boolean } = {},
 ): Partial<SamplingParams> {
   const params: Partial<SamplingParams> = {};
   for (const { param, flag } of SAMPLING) {
@@ -51,6 +64,8 @@ export function samplingOf(
   const biases = new Map(flags.strs("logit-bias").map((text) => parseBias(text, vocabulary.n_vocab)));
   if (flags.bool("ignore-eos")) { for (const id of vocabulary.eogIds) biases.set(id, -Infinity); }
   if (biases.size > 0) params.logit_bias = biases;
+  const dry = (params.dry_multiplier ?? 0) > 0 || flags.has("dry-sequence-breaker");
+  if (dry || options.changing) params.dry_breakers = breakersOf(flags, vocabulary);
   return params;
 }
 

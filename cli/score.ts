@@ -1,5 +1,5 @@
 /**
- * `bloomery score`: per-position log-probabilities of a text, as JSONL that a later run goes on with.
+ * `bloomery score`: per-position log-probabilities of a text, as JSONL that a later run can continue.
  * @module
  */
 import { type Command, EXIT, type Flags } from "./command.ts";
@@ -21,7 +21,7 @@ export const WINDOW_FLAGS = [
     value: "JSON",
     help: "file with an array of token ids, instead of or besides a text",
   },
-  { name: "window", type: "int", value: "N", default: 512, min: 2, help: "tokens of a window" },
+  { name: "window", type: "int", value: "N", default: 512, min: 2, help: "tokens per window" },
   {
     name: "skip",
     type: "int",
@@ -85,20 +85,19 @@ export const score: Command = {
       type: "string",
       value: "JSONL",
       required: true,
-      help: "file to write, or to go on with",
+      help: "file to write; an unfinished one is continued",
     },
     { name: "top", type: "int", value: "K", default: 20, min: 1, max: 64, help: "candidates kept per position" },
     {
       ...COMMON.overwrite,
       alias: ["restart"],
-      help:
-        "write from the start, over a file that exists; without it a run goes on where the file of the same run ends",
+      help: "start again and replace the file; without it a run continues its own unfinished file",
     },
     COMMON.json,
     COMMON.quiet,
     ...LLAMA_MODEL_FLAGS,
   ],
-  epilog: "A run that was stopped goes on where its output ends when it is started again.",
+  epilog: "Run the same command again to continue a run that was stopped.",
   async run({ flags, io }) {
     const { cutWindows } = await import("../eval/windows.ts");
     const { parseScoreFile, resumePoint, SCORE_SCHEMA, scoredPositions, scoreWindows } = await import(
@@ -109,7 +108,7 @@ export const score: Command = {
     const n_window = flags.num("window")!, skip = flags.num("skip")!;
     requireFolder(flags.str("output")!);
     const model = await modelPath(flags, io);
-    io.ifInterrupted("stopped: the same command goes on from here");
+    io.ifInterrupted("stopped; run the same command to continue");
     using opened = await openModelFromFlags(flags, io, {
       path: model,
       n_ctx: Math.max(contextOf(flags) ?? 0, n_window),
@@ -139,7 +138,7 @@ export const score: Command = {
       from = resumePoint(file, header, windows, path);
       kept = existing.slice(0, existing.lastIndexOf("\n") + 1);
       for (const line of file.lines) results.push(-meanOf(line.logprob));
-      if (from > 0) io.note(`${path}: going on after window ${from} of ${windows.length}`);
+      if (from > 0) io.note(`${path}: continuing after window ${from} of ${windows.length}`);
     }
     const partial = `${path}.partial`;
     await Deno.writeTextFile(partial, kept);

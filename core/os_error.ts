@@ -162,7 +162,7 @@ function operation(error: Error): { verb: string; path?: string } {
  * An error of the system as one of ours, or undefined for anything else.
  * @param what What could not be done, where the error does not say it.
  */
-export function osError(error: unknown, what = "go on"): OsError | undefined {
+export function osError(error: unknown, what = "continue"): OsError | undefined {
   const problem = problemOf(error);
   if (problem === undefined) return undefined;
   const { verb, path } = operation(error as Error);

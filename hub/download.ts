@@ -1,5 +1,5 @@
 /**
- * One file of the Hub to the disk: goes on where an earlier attempt stopped, and takes nothing whose size or hash is wrong.
+ * Downloads one file of the Hub: continues where an earlier attempt stopped, and refuses a file whose size or hash is wrong.
  *
  * Bytes go to `FILE.partial`; the file gets its name when its hash is right. A lock on the partial file keeps two processes
  * from writing it together.
@@ -77,7 +77,7 @@ function startOf(response: Response, asked: number, options: DownloadOptions): n
   if (response.status === 416) {
     const total = /^bytes \*\/(\d+)$/.exec(response.headers.get("content-range") ?? "")?.[1];
     if (total !== undefined && Number(total) !== file.size) throw wrongSize(options, Number(total));
-    throw new Retryable("the server does not go on in the middle of the file");
+    throw new Retryable("the server does not send the rest of the file");
   }
   // 200: the whole file, whatever was asked for. A length counts only where the body is as it is in the file.
   const length = response.headers.get("content-length");

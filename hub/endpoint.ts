@@ -84,7 +84,7 @@ export async function retrying<T>(
       if (++failures >= ATTEMPTS) {
         throw new HubError("hub.unreachable", `Cannot fetch ${what}: ${error.message}, ${ATTEMPTS} times in a row`, {
           at: { what, endpoint: access.endpoint },
-          hint: "check the network, or the state of the Hub; the same command goes on where this one stopped",
+          hint: "check the network, or the state of the Hub; run the same command again to continue",
           cause: error,
         });
       }

@@ -65,7 +65,10 @@ export function createSampler(model: ServedModel, request: SamplingRequest, inde
   };
   if (params.seed !== undefined && params.seed >= 0) params.seed = (params.seed + index) % 2 ** 32;
   if ((params.dry_multiplier ?? 0) > 0) {
-    params.dry_breakers = breakers(request.dry_sequence_breakers ?? DRY_BREAKERS, tokenizer);
+    const asked = request.dry_sequence_breakers;
+    params.dry_breakers = asked === undefined && model.sampling.dry_breakers !== undefined
+      ? model.sampling.dry_breakers
+      : breakers(asked, tokenizer);
   }
   return new Sampler(params, tokenizer.n_vocab);
 }
@@ -129,12 +132,15 @@ function biases(request: SamplingRequest, tokenizer: Tokenizer): Map<number, num
   return out;
 }
 
-/** Ids of all tokens whose text holds one of the strings. */
-function breakers(strings: readonly string[], tokenizer: Tokenizer): Set<number> {
+/** Ids of all tokens whose text holds one of the strings; undefined stands for the usual ones. */
+export function breakers(
+  strings: readonly string[] | undefined,
+  tokenizer: Pick<Tokenizer, "n_vocab" | "pieceBytes">,
+): Set<number> {
   const latin1 = new TextDecoder("latin1");
   const encoder = new TextEncoder();
   // Byte strings as latin1, so that a search is a substring search whatever the bytes.
-  const wanted = strings.filter((s) => s !== "").map((s) => latin1.decode(encoder.encode(s)));
+  const wanted = (strings ?? DRY_BREAKERS).filter((s) => s !== "").map((s) => latin1.decode(encoder.encode(s)));
   const out = new Set<number>();
   for (let id = 0; id < tokenizer.n_vocab; id++) {
     const text = latin1.decode(tokenizer.pieceBytes(id, true));

@@ -1,5 +1,6 @@
 /**
- * Command lines with what they print, a folder each in `cases/`: `args` (a word a line), `stdin`, `env` (NAME=value lines), and the
+ * Command lines with what they print, a folder each in `cases/`: `args` (a word a line), `stdin`, `env` (NAME=value lines), `files/` (copied
+ * to `{DIR}`), and the
  * expected `stdout`, `stderr` and `code`; what is missing is empty, or 0. `{MODEL}` is bloom-nano, `{DIR}` an empty folder, `{SHORT}` a
  * text, `{REPO}` the repository. `{ANY}` in what is expected stands for any text within a line.
  */
@@ -18,6 +19,14 @@ function read(path: string): string | undefined {
   }
 }
 
+function isFolder(path: string): boolean {
+  try {
+    return Deno.statSync(path).isDirectory;
+  } catch {
+    return false;
+  }
+}
+
 /** An expectation as an expression. */
 function expected(text: string): RegExp {
   return new RegExp(`^${text.split("{ANY}").map(RegExp.escape).join("[^\\n]*")}$`);
@@ -27,6 +36,9 @@ async function run(name: string, dir: string): Promise<void> {
   const folder = `${cases}${name}/`;
   const model = await bloomNano("bf16");
   const short = `${dir}/short.txt`;
+  for (const { name } of isFolder(`${folder}files`) ? Deno.readDirSync(`${folder}files`) : []) {
+    Deno.copyFileSync(`${folder}files/${name}`, `${dir}/${name}`);
+  }
   Deno.writeTextFileSync(short, "The quick brown fox jumps over the lazy dog. ".repeat(1));
   const fill = (text: string) =>
     text.replaceAll("{MODEL}", model).replaceAll("{DIR}", dir).replaceAll("{SHORT}", short).replaceAll(

@@ -1,6 +1,7 @@
 /** Commands on a terminal: `script` gives them one. Signals are tried here too, because a bar needs a terminal. */
 import assert from "node:assert/strict";
 import { bloomNano, testFolder } from "../models.ts";
+import { writeSynthetic } from "../quantize/synthetic.ts";
 import { repoDir } from "../shared.ts";
 
 /** A terminal for a command line; `-e` hands on the exit code. */
@@ -121,7 +122,7 @@ Deno.test({
 
 Deno.test({
   name: hasScript
-    ? "eval with a bar on a terminal ends at Ctrl-C, and says what is kept"
+    ? "eval with a bar on a terminal ends at Ctrl-C, and says what is saved"
     : "Ctrl-C at a bar needs the program script, which is not there",
   ignore: !hasScript,
   async fn() {
@@ -145,7 +146,7 @@ Deno.test({
     await terminal.type(CTRL_C);
     const { code, text: printed } = await terminal.end();
     assert.equal(code, 130, printed);
-    assert.match(printed, /stopped: nothing is kept/);
+    assert.match(printed, /stopped; nothing was saved/);
   },
 });
 
@@ -179,7 +180,26 @@ Deno.test("score says how to go on when it is interrupted", async () => {
   const args = ["score", "-m", model, "-f", text, "-o", output, "--device", "reference", "--window", "8"];
   const { code, stderr } = await interrupted(args, /loaded /, "SIGINT");
   assert.equal(code, 130, stderr);
-  assert.match(stderr, /stopped: the same command goes on from here\n$/);
+  assert.match(stderr, /stopped; run the same command to continue\n$/);
+});
+
+Deno.test("quantize stops between two pieces, says how to continue, and continues", async () => {
+  const folder = `${testFolder()}/quantize`;
+  Deno.mkdirSync(folder);
+  writeSynthetic(`${folder}/in.gguf`, { n_embd: 1024, n_ff: 3072, n_layer: 2 });
+  const args = ["quantize", "--device", "cpu", "--resume", `${folder}/in.gguf`, `${folder}/out.gguf`, "IQ3_S", "1"];
+  const { code, stderr } = await interrupted(args, /\[2\//, "SIGINT");
+  assert.equal(code, 130, stderr);
+  assert.match(stderr, /\nstopped; run the same command with --resume to continue\n$/);
+  assert.deepEqual([...Deno.readDirSync(folder)].map((e) => e.name).sort(), [
+    "in.gguf",
+    "out.gguf.partial",
+    "out.gguf.partial.json",
+  ]);
+  const { success, stderr: rest } = await new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", "--no-check", `${repoDir}cli/main.ts`, ...args, "--json"],
+  }).output();
+  assert.ok(success, new TextDecoder().decode(rest));
 });
 
 Deno.test("run keeps what it printed when it is interrupted", async () => {
