@@ -7,7 +7,8 @@ import { type ByteSource, decodeUtf8 } from "../bytes.ts";
 import { FormatError } from "../errors.ts";
 import { openSafetensors, type SafetensorsFile, type SafetensorsTensor } from "./file.ts";
 
-const INDEX = "model.safetensors.index.json";
+/** Indexes by the layouts that a release may come in: the hub's, and Mistral's own. The first that is there counts. */
+const INDEXES = ["model.safetensors.index.json", "consolidated.safetensors.index.json"];
 const SHARD = /^(.*?)-?(\d{5})-of-(\d{5})\.safetensors$/;
 /** Largest JSON or text file that is read whole. */
 const MAX_TEXT = 256 * 1024 * 1024;
@@ -157,13 +158,15 @@ class Opener {
   readonly #problems: string[] = [];
   readonly #warnings: string[] = [];
   readonly #files = new Map<string, SafetensorsFile>();
+  /** Name of the index, once there is one. */
+  #indexName = INDEXES[0];
 
   constructor(readonly dir: string, readonly source: (path: string) => string | ByteSource) {}
 
   open(only: readonly string[] | undefined): Checkpoint {
     const onDisk = this.#list();
     try {
-      const index = only ? undefined : this.#index();
+      const index = only ? undefined : this.#index(onDisk);
       const names = only ?? (index ? [...new Set(index.values())].sort() : this.#unindexed(onDisk));
       const missing = names.filter((n) => !onDisk.includes(n));
       for (const n of names) if (!missing.includes(n)) this.#tryOpen(n);
@@ -207,10 +210,15 @@ class Opener {
   }
 
   /** Tensor name to file name, or undefined when there is no index. */
-  #index(): Map<string, string> | undefined {
-    const path = this.dir + INDEX;
-    const json = readJson(path);
-    return json === undefined ? undefined : weightMap(path, json);
+  #index(onDisk: readonly string[]): Map<string, string> | undefined {
+    const isHub = onDisk.includes("model.safetensors"); // which then has no index, whatever lies beside it
+    for (const name of isHub ? INDEXES.slice(0, 1) : INDEXES) {
+      const json = readJson(this.dir + name);
+      if (json === undefined) continue;
+      this.#indexName = name;
+      return weightMap(this.dir + name, json);
+    }
+    return undefined;
   }
 
   /** The files that make up a checkpoint without an index. */
@@ -229,7 +237,7 @@ class Opener {
     if (onDisk.length === 1) return [...onDisk];
     const what = onDisk.length === 0
       ? "it holds no safetensors file"
-      : `it holds ${onDisk.length} safetensors files (${onDisk.slice(0, 8).join(", ")}) and no ${INDEX}`;
+      : `it holds ${onDisk.length} safetensors files (${onDisk.slice(0, 8).join(", ")}) and no ${this.#indexName}`;
     throw new FormatError("format.unreadable", `Cannot open ${this.dir} as a checkpoint: ${what}`, {
       at: { file: this.dir, files: onDisk },
       hint: "give the folder that holds config.json and the safetensors files",
@@ -260,7 +268,7 @@ class Opener {
       const has = new Set([...this.#files.values()].flatMap((f) => [...f.tensors.keys()]));
       if (this.#problems.length === before && [...index.keys()].every((t) => has.has(t))) {
         this.#warnings.push(
-          `${INDEX} is stale: it names ${names.length} files of which ${missing.length} are not there, but the ` +
+          `${this.#indexName} is stale: it names ${names.length} files of which ${missing.length} are not there, but the ` +
             `${this.#files.size} files present hold all ${index.size} tensors; using them`,
         );
         return;
@@ -271,7 +279,9 @@ class Opener {
       }
       this.#problems.length = before;
     }
-    const stale = others.length > 0 ? `; ${INDEX} does not name ${others.length} other files that are there` : "";
+    const stale = others.length > 0
+      ? `; ${this.#indexName} does not name ${others.length} other files that are there`
+      : "";
     for (const n of missing) this.#problems.push(`${n} is missing`);
     if (stale) this.#problems.push(`the folder has ${onDisk.length} of the ${names.length} files wanted${stale}`);
   }
@@ -292,15 +302,20 @@ class Opener {
     let moved = 0;
     for (const [name, file] of index) {
       const t = tensors.get(name);
-      if (!t) this.#problems.push(`tensor "${name}" is not in ${file}, where ${INDEX} has it, nor in any other file`);
-      else if (t.path !== this.dir + file) moved++;
+      if (!t) {
+        this.#problems.push(
+          `tensor "${name}" is not in ${file}, where ${this.#indexName} has it, nor in any other file`,
+        );
+      } else if (t.path !== this.dir + file) moved++;
     }
     if (moved > 0 && this.#warnings.length === 0) {
-      this.#warnings.push(`${INDEX} is stale: ${moved} tensors are in other files than it says; using them`);
+      this.#warnings.push(`${this.#indexName} is stale: ${moved} tensors are in other files than it says; using them`);
     }
     const extra = [...tensors.keys()].filter((n) => !index.has(n));
     if (extra.length > 0) {
-      this.#warnings.push(`${extra.length} tensors are in the files and not in ${INDEX}, the first is "${extra[0]}"`);
+      this.#warnings.push(
+        `${extra.length} tensors are in the files and not in ${this.#indexName}, the first is "${extra[0]}"`,
+      );
     }
   }
 }

@@ -180,8 +180,8 @@ export class Early implements Disposable {
     readonly options: PrepareFileOptions,
     readonly rows: number,
   ) {
-    const { outtype, arch, mtp, only, drop, ignore } = options;
-    const run = JSON.stringify([dir, outtype, arch, mtp, only, drop, ignore]);
+    const { outtype, arch, mtp, only, drop, ignore, dequantize, ngramLayout } = options;
+    const run = JSON.stringify([dir, outtype, arch, mtp, only, drop, ignore, dequantize, ngramLayout]);
     this.#spool = new Spool(spoolPath(out), run, options.resume ?? false);
   }
 

@@ -50,8 +50,8 @@ export const GLM4MOE_LITE: Family = {
   classes: ["Glm4MoeLiteForCausalLM"],
   draftBlocks: draftCount,
   rename: withDrafts,
-  rules(r, c) {
-    DEEPSEEK2.rules(r, c);
+  rules(r, c, options) {
+    DEEPSEEK2.rules(r, c, options);
     draftRules(r);
   },
   keys(k, c, n_block) {

@@ -5,7 +5,7 @@
  */
 import { ModelError } from "../../../core/errors.ts";
 import type { Config } from "../config.ts";
-import type { Family, TensorFacts } from "../family.ts";
+import type { CheckpointFacts, Family } from "../family.ts";
 import type { Keys } from "../keys.ts";
 import { concat, pickRows, sliceRows, squeeze, type View } from "../view.ts";
 import { plusOne } from "./gemma.ts";
@@ -40,7 +40,7 @@ function rename(name: string, c: Config, options: { mtp: boolean }): string | un
 /** Blocks with n-gram embeddings, counted from 0. */
 const ngramBlocks = (c: Config): number[] => (c.nums("ple_layer_ids") ?? []).map((id) => id - 1);
 
-function ngramKeys(k: Keys, c: Config, facts: TensorFacts): void {
+function ngramKeys(k: Keys, c: Config, facts: CheckpointFacts): void {
   const layers = ngramBlocks(c);
   if (layers.length === 0) return;
   const eos = c.raw("eos_token_id");
