@@ -16,8 +16,8 @@ export type NgramLayout = (typeof NGRAM_LAYOUTS)[number];
 
 /** What the user may choose about a family's tensors. */
 export interface FamilyOptions {
-  /** Draft blocks (multi-token prediction): kept, or left out. */
-  readonly mtp: boolean;
+  /** Draft blocks (multi-token prediction): kept, left out, or alone with embeddings and head. */
+  readonly mtp: boolean | "only";
   readonly ngramLayout: NgramLayout;
 }
 

@@ -298,8 +298,8 @@ class Preparation {
   }
 
   get #choice(): FamilyOptions {
-    const { mtp, ngramLayout = "per-site" } = this.options;
-    return { mtp: mtp !== false, ngramLayout };
+    const { mtp = true, ngramLayout = "per-site" } = this.options;
+    return { mtp, ngramLayout };
   }
 
   #outputs(n_block: number): Output[] {

@@ -4,11 +4,11 @@
  * @module
  */
 import type { Config } from "../config.ts";
-import type { Family } from "../family.ts";
+import type { Family, FamilyOptions } from "../family.ts";
 import type { Keys } from "../keys.ts";
 import { FILE_TYPES } from "../outtype.ts";
 import type { Rules } from "../rules.ts";
-import { integers } from "../view.ts";
+import { concatColumns, integers } from "../view.ts";
 import { hyperRules } from "./kda.ts";
 import { W123 } from "./moe.ts";
 
@@ -49,9 +49,41 @@ const INDEXED: readonly (readonly [from: string, to: string])[] = [
   ["attn.indexer.compressor.norm.weight", "indexer_compressor_norm"],
 ];
 
-/** Draft blocks go to a file of their own, which this does not make; images are not the text model's. */
+/** Leaves out what is not the text model's. */
 export const textTensor = (name: string): string | undefined =>
-  /^(mtp|aligner|vision)\.|^image_/.test(name) ? undefined : name;
+  /^(aligner|vision)\.|^image_/.test(name) ? undefined : name;
+
+/** Draft blocks that are there, `mtp.0` and on. */
+function drafts(_: Config, names: Iterable<string>): number {
+  let n = 0;
+  for (const name of names) n = Math.max(n, Number(/^mtp\.(\d+)\./.exec(name)?.[1] ?? -1) + 1);
+  return n;
+}
+
+/** Draft blocks under the numbers after the model's own. */
+function rename(name: string, c: Config, { mtp }: FamilyOptions): string | undefined {
+  const m = /^mtp\.(\d+)\.(.*)$/.exec(name);
+  if (!m) return mtp === "only" && name.startsWith("hc_head_") ? undefined : textTensor(name);
+  return mtp ? `layers.${c.n_layer + Number(m[1])}.${m[2]}` : undefined;
+}
+
+/**
+ * What a draft block has besides a block's own tensors. A file with draft blocks alone has their head of hyper-connections in
+ * the place of the model's, as llama.cpp wants it; in the model's own file it lies with the block.
+ */
+function draftRules(r: Rules, { mtp }: FamilyOptions): void {
+  const optional = true;
+  r.gather([`${LAYER}.e_proj.weight`, `${LAYER}.h_proj.weight`], ([e, h], il) => [
+    { name: `blk.${il}.nextn.eh_proj.weight`, view: concatColumns(e, h) },
+  ], { optional });
+  for (const [from, to] of [["enorm", "enorm"], ["hnorm", "hnorm"], ["norm", "shared_head_norm"]]) {
+    r.exact(`${LAYER}.${from}.weight`, `blk.{il}.nextn.${to}.weight`, { optional });
+  }
+  for (const part of ["fn", "base", "scale"]) {
+    const to = mtp === "only" ? `output_hc_${part}.weight` : `blk.{il}.nextn.output_hc_${part}.weight`;
+    r.exact(`${LAYER}.hc_head_${part}`, to, { optional });
+  }
+}
 
 /** Embeddings, norms, attention, shared expert and hyper-connections of every block. */
 export function bodyRules(r: Rules): void {
@@ -102,14 +134,18 @@ export const DEEPSEEK4: Family = {
   classes: ["DeepseekV4ForCausalLM"],
   arch: "deepseek4",
   fileType: FILE_TYPES["mxfp4"],
-  rename: textTensor,
-  rules(r, c) {
+  draftBlocks: drafts,
+  rename,
+  rules(r, c, options) {
     const hash = c.int("num_hash_layers") ?? 0;
     const ratios = c.nums("compress_ratios") ?? [];
     const compressed = (il: number) => (ratios[il] ?? 0) > 0;
     const indexed = (il: number) => ratios[il] === 4;
     bodyRules(r);
-    for (const part of ["fn", "base", "scale"]) r.exact(`hc_head_${part}`, `output_hc_${part}.weight`);
+    draftRules(r, options);
+    for (const part of ["fn", "base", "scale"]) {
+      r.exact(`hc_head_${part}`, `output_hc_${part}.weight`, { optional: options.mtp === "only" });
+    }
     for (const [from, to] of COMPRESSED) r.exact(`${LAYER}.${from}`, `blk.{il}.${to}.weight`, { blocks: compressed });
     for (const [from, to] of INDEXED) r.exact(`${LAYER}.${from}`, `blk.{il}.${to}.weight`, { blocks: indexed });
     // Blocks that route by token id have a table and no use for the bias.
@@ -134,5 +170,6 @@ export const DEEPSEEK4: Family = {
     bodyKeys(k, c, n_block);
     k.u32("hash_layer_count", c.needInt("num_hash_layers"))
       .u32("embedding_length_out", c.n_embd * c.needInt("hc_mult"));
+    if (n_block > c.n_layer) k.u32("nextn_predict_layers", n_block - c.n_layer);
   },
 };

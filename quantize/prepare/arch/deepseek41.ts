@@ -18,7 +18,8 @@ function listed(c: Config, field: string): (il: number) => boolean {
 export const DEEPSEEK41: Family = {
   classes: ["DeepseekV41ForCausalLM", "DeepseekV41ForConditionalGeneration"],
   arch: "deepseek41",
-  rename: textTensor,
+  // Draft blocks of this release are another model (DSpark), which goes to a file of its own that this does not make.
+  rename: (name) => name.startsWith("mtp.") ? undefined : textTensor(name),
   rules(r, c, options) {
     const ratios = c.nums("compress_ratios") ?? [];
     const makesRows = listed(c, "kv_source_layer_ids");

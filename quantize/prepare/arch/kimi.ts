@@ -12,6 +12,7 @@ import type { Keys } from "../keys.ts";
 import type { Rules } from "../rules.ts";
 import { bytesOf, f32Of } from "../dtype.ts";
 import { f32View, sizeOf, type View } from "../view.ts";
+import { latentNormKey } from "./deepseek.ts";
 import { kdaRules } from "./kda.ts";
 import { denseRules, normRules, trunkRules } from "./llama.ts";
 import { indexerKeys, indexerRules, mlaRules } from "./mla.ts";
@@ -65,6 +66,13 @@ function latentKeys(k: Keys, c: Config): void {
     .u32("attention.value_length_mla", c.needInt("v_head_dim"));
 }
 
+/** Norms whose epsilon released code does not take from the configuration, where llama.cpp does. */
+function epsilonKeys(k: Keys, c: Config): void {
+  latentNormKey(k, c);
+  if (c.num("rms_norm_eps") !== QK_EPSILON) k.f32("kda.qk_norm_epsilon", QK_EPSILON);
+}
+const QK_EPSILON = 1e-6;
+
 function expertKeys(k: Keys, c: Config): void {
   k.u32("expert_feed_forward_length", c.needInt("moe_intermediate_size"))
     .u32("expert_shared_count", c.needInt("num_shared_experts"))
@@ -84,6 +92,7 @@ export const KIMI_LINEAR: Family = {
     bodyKeys(k, c);
     latentKeys(k, c);
     expertKeys(k, c);
+    epsilonKeys(k, c);
   },
 };
 
@@ -163,5 +172,6 @@ export const KIMI_K3: Family = {
       .f32("activation.situ_linear_beta", c.needNum("activation_situ_linear_beta"))
       .u32("attn_res.block_size", c.needInt("attn_res_block_size"));
     if (hasIndexer(c)) indexerKeys(k, c);
+    epsilonKeys(k, c);
   },
 };

@@ -5,7 +5,7 @@
  */
 import type { Config } from "../config.ts";
 import type { Family } from "../family.ts";
-import { deepseekBodyRules, deepseekDefaults, deepseekKeys } from "./deepseek.ts";
+import { deepseekBodyRules, deepseekDefaults, deepseekKeys, latentNormKey } from "./deepseek.ts";
 import { LLAMA, normRules, trunkRules } from "./llama.ts";
 import { mlaRules } from "./mla.ts";
 import { hubName, MISTRAL_LARGE3_CLASS } from "../mistral_params.ts";
@@ -44,7 +44,15 @@ export const MISTRAL4: Family = {
     const n_ff = c.needInt("moe_intermediate_size") * (c.int("n_shared_experts") ?? 1);
     sharedExpertRules(r, c, "shared_experts", n_ff);
   },
-  keys: deepseekKeys,
+  keys(k, c) {
+    deepseekKeys(k, c);
+    latentNormKey(k, c);
+    // llama.cpp's converter loses these two, and its graph then does not scale queries by their position.
+    const scale = c.rope["llama_4_scaling_beta"];
+    if (typeof scale !== "number") return;
+    k.f32("attention.temperature_scale", scale)
+      .u32("attention.temperature_length", c.rope.original_max_position_embeddings);
+  },
 };
 
 /** Mistral Large 3. RoPE settings have names of their own, and come last in the file. */

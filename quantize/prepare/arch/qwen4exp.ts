@@ -5,7 +5,7 @@
  */
 import { ModelError } from "../../../core/errors.ts";
 import type { Config } from "../config.ts";
-import type { CheckpointFacts, Family } from "../family.ts";
+import type { CheckpointFacts, Family, FamilyOptions } from "../family.ts";
 import type { Keys } from "../keys.ts";
 import { concat, pickRows, sliceRows, squeeze, type View } from "../view.ts";
 import { plusOne } from "./gemma.ts";
@@ -31,7 +31,7 @@ const MIXER: readonly (readonly [from: string, to: string])[] = [
 ];
 
 /** Draft tensors that Qwen 3.5 does not have. */
-function rename(name: string, c: Config, options: { mtp: boolean }): string | undefined {
+function rename(name: string, c: Config, options: FamilyOptions): string | undefined {
   const m = /^mtp\.(fc_embedding|fc_hidden|hyper_connection_mixer)\.(.*)$/.exec(name);
   if (!m) return renameDrafts(name, c, options);
   return options.mtp ? `model.layers.${c.n_layer}.nextn_${m[1]}.${m[2]}` : undefined;
