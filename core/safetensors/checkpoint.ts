@@ -141,6 +141,8 @@ export interface OpenCheckpointOptions {
   open?: (path: string) => string | ByteSource;
   /** Only these files, whatever the index names: a checkpoint of which the rest is still to come. */
   files?: readonly string[];
+  /** Tensors that the index may name though no file has them. */
+  mayLack?: (tensor: string) => boolean;
 }
 
 /**
@@ -151,7 +153,7 @@ export interface OpenCheckpointOptions {
  */
 export function openCheckpoint(dir: string, options: OpenCheckpointOptions = {}): Checkpoint {
   const folder = dir.endsWith("/") ? dir : dir + "/";
-  return new Opener(folder, options.open ?? ((path) => path)).open(options.files);
+  return new Opener(folder, options).open(options.files);
 }
 
 class Opener {
@@ -161,13 +163,13 @@ class Opener {
   /** Name of the index, once there is one. */
   #indexName = INDEXES[0];
 
-  constructor(readonly dir: string, readonly source: (path: string) => string | ByteSource) {}
+  constructor(readonly dir: string, readonly options: OpenCheckpointOptions) {}
 
   open(only: readonly string[] | undefined): Checkpoint {
     const onDisk = this.#list();
     try {
       const index = only ? undefined : this.#index(onDisk);
-      const names = only ?? (index ? [...new Set(index.values())].sort() : this.#unindexed(onDisk));
+      const names = only ?? (index ? this.#indexed(index, onDisk) : this.#unindexed(onDisk));
       const missing = names.filter((n) => !onDisk.includes(n));
       for (const n of names) if (!missing.includes(n)) this.#tryOpen(n);
       if (missing.length > 0) this.#replaceMissing(missing, names, onDisk, index);
@@ -221,6 +223,13 @@ class Opener {
     return undefined;
   }
 
+  /** The files that an index names; one that holds nothing but tensors that may lack is wanted only where it is there. */
+  #indexed(index: Map<string, string>, onDisk: readonly string[]): string[] {
+    const { mayLack } = this.options;
+    const wanted = [...index].filter(([tensor, file]) => !mayLack?.(tensor) || onDisk.includes(file));
+    return [...new Set(wanted.map(([, file]) => file))].sort();
+  }
+
   /** The files that make up a checkpoint without an index. */
   #unindexed(onDisk: readonly string[]): string[] {
     if (onDisk.includes("model.safetensors")) return ["model.safetensors"];
@@ -247,7 +256,7 @@ class Opener {
   #tryOpen(name: string): void {
     if (this.#files.has(name)) return;
     try {
-      this.#files.set(name, openSafetensors(this.source(this.dir + name)));
+      this.#files.set(name, openSafetensors(this.options.open?.(this.dir + name) ?? this.dir + name));
     } catch (error) {
       if (!(error instanceof FormatError)) throw error;
       this.#problems.push(error.message.replace(/^Cannot (read|open) [^:]*: /, `${name}: `));
@@ -266,7 +275,8 @@ class Opener {
       const before = this.#problems.length;
       for (const n of others) this.#tryOpen(n);
       const has = new Set([...this.#files.values()].flatMap((f) => [...f.tensors.keys()]));
-      if (this.#problems.length === before && [...index.keys()].every((t) => has.has(t))) {
+      const mayLack = this.options.mayLack;
+      if (this.#problems.length === before && [...index.keys()].every((t) => has.has(t) || mayLack?.(t))) {
         this.#warnings.push(
           `${this.#indexName} is stale: it names ${names.length} files of which ${missing.length} are not there, but the ` +
             `${this.#files.size} files present hold all ${index.size} tensors; using them`,
@@ -302,6 +312,7 @@ class Opener {
     let moved = 0;
     for (const [name, file] of index) {
       const t = tensors.get(name);
+      if (!t && this.options.mayLack?.(name)) continue;
       if (!t) {
         this.#problems.push(
           `tensor "${name}" is not in ${file}, where ${this.#indexName} has it, nor in any other file`,

@@ -56,7 +56,7 @@ export interface PrepareOptions {
   only?: readonly string[];
   /** Leave out tensors whose name in the file matches. */
   drop?: readonly string[];
-  /** Checkpoint tensors that may stay unmapped, by pattern. */
+  /** Checkpoint tensors that are passed over, by pattern: they need no place in the family, and the index may name them in vain. */
   ignore?: readonly string[];
   /** Metadata without tensors. */
   vocabOnly?: boolean;
@@ -164,7 +164,8 @@ interface PlannedTensors extends PreparedTensors {
  * unmapped, missing or of a wrong shape.
  */
 export function openPrepared(dir: string, options: PrepareOptions = {}): PreparedSource {
-  const checkpoint = openCheckpoint(dir);
+  const ignore = globs(options.ignore);
+  const checkpoint = openCheckpoint(dir, ignore ? { mayLack: (name) => ignore.test(name) } : {});
   try {
     return new Preparation(checkpoint, options).plan();
   } catch (error) {
