@@ -123,6 +123,42 @@ Deno.test("an importance matrix of half the model: small types are refused with 
   assert.match(warnings[0], /^7 tensors have no entry/);
 });
 
+Deno.test("experts that the calibration never reached are counted by layer, from either format", async () => {
+  const model = { arch: "qwen3moe", n_expert: 4, n_expert_used: 2 };
+  using bench = new Bench(model);
+  const never: Record<string, number[]> = { "blk.0.ffn_up_exps.weight": [1], "blk.1.ffn_up_exps.weight": [0, 3] };
+  never["blk.0.ffn_down_exps.weight"] = [1, 2];
+  const sums = new Map(
+    syntheticTensors(model).filter((t) => t.ne.length > 1).map(({ name, ne }) => {
+      const n_mat = ne[2] ?? 1;
+      const isNever = (m: number) => never[name]?.includes(m) === true;
+      const values = new Float32Array(ne[0] * n_mat).map((_, i) => isNever(Math.floor(i / ne[0])) ? 0 : 1);
+      const counts = new Float32Array(n_mat).map((_, m) => isNever(m) ? 0 : 5);
+      return [name, { sums: values, counts }];
+    }),
+  );
+  const file = { path: "im", datasets: [], n_chunks: 1, chunk_size: 512, sums };
+  const { imatrixStatistics, useImatrix } = await import("../../quantize/imatrix.ts");
+  for (const format of ["gguf", "dat"] as const) {
+    const read = { ...file, format };
+    if (format === "dat") {
+      read.sums = new Map([...sums].map(([name, entry]) => [name, { ...entry, counts: Float32Array.of(5) }]));
+    }
+    const { summary, warnings } = await bench.run("Q4_K_M", { imatrix: useImatrix(read) });
+    assert.deepEqual(summary.unreached_experts, [
+      { layer: 0, n_expert: 4, experts: [1, 2] },
+      { layer: 1, n_expert: 4, experts: [0, 3] },
+    ], format);
+    assert.deepEqual(warnings, [
+      "the calibration never reached 4 experts, which are encoded without importance: layer 0: 2 of 4; layer 1: 2 of 4",
+    ]);
+  }
+  const statistics = imatrixStatistics({ ...file, format: "gguf" });
+  assert.equal(statistics.find((s) => s.name === "blk.1.ffn_up_exps.weight")!.n_unreached, 2);
+  const { summary, warnings } = await bench.run("Q4_K_M");
+  assert.deepEqual([summary.unreached_experts, warnings], [[], []]);
+});
+
 Deno.test("an entry of the wrong size is refused, naming both sizes (C5)", async () => {
   using bench = new Bench();
   const imatrix = imatrixFor((name) => name === "blk.0.attn_q.weight", () => 128);
