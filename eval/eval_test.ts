@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { EvalError } from "../core/errors.ts";
 import type { Tokenizer } from "../core/tokenizer/mod.ts";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import type { Engine } from "../core/engine/mod.ts";
 import { checkSameWindows, isWithin, renderReport, summarize } from "./compare.ts";
 import { resumePoint, SCORE_SCHEMA, type ScoreHeader, scoreWindows } from "./score.ts";

@@ -1,6 +1,6 @@
 /**
  * Checks the direction of imports: `cli -> serve | eval | quantize -> core <- ffi`, no circles among modules, npm packages each
- * in the modules that may know them, and pointers in ffi/ only. Part of `deno task ok`.
+ * in the modules that may know them, packages for tests in no lock file but theirs, and pointers in ffi/ only. Part of `deno task ok`.
  * @module
  */
 
@@ -43,6 +43,8 @@ async function* sources(folder: string): AsyncGenerator<string> {
 const problems: string[] = [];
 /** Modules that each module imports, types included. */
 const imports = new Map<string, string[]>();
+/** Packages that only tests use, with their versions. */
+const testVersions = new Map<string, string>();
 let n_files = 0;
 
 async function check(path: string): Promise<void> {
@@ -65,6 +67,13 @@ async function check(path: string): Promise<void> {
         problems.push(`${name}: imports ${resolved}, which ${top}/ may not`);
       }
     } else {
+      if (target.startsWith("npm:")) {
+        const [, pkg, version] = /^npm:(@?[^@]+)@([^/]+)/.exec(target) ?? [undefined, target, ""];
+        if (!isTest && top !== "tests") problems.push(`${name}: imports ${target}, which belongs in deno.json`);
+        const known = testVersions.get(pkg) ?? version;
+        testVersions.set(pkg, known);
+        if (known !== version) problems.push(`${name}: imports ${pkg} ${version}, expected ${known} as elsewhere`);
+      }
       const pkg = target.startsWith("@") ? target.split("/").slice(0, 2).join("/") : target.split("/")[0];
       const homes = CONFINED[pkg];
       if (homes && !isTest && top !== "tests" && top !== "scripts" && !homes.some((h) => name.startsWith(h))) {
@@ -111,6 +120,15 @@ for (const top of Object.keys(MAY)) {
   } catch (error) {
     if (!(error instanceof Deno.errors.NotFound)) throw error;
   }
+}
+// `deno task` fetches all packages of the lock file, so it names none that only tests use.
+const config = JSON.parse(await Deno.readTextFile(`${root}deno.json`)) as { imports: Record<string, string> };
+const lock = JSON.parse(await Deno.readTextFile(`${root}deno.lock`)) as { specifiers: Record<string, string> };
+for (const specifier of Object.keys(lock.specifiers)) {
+  if (Object.values(config.imports).includes(specifier)) continue;
+  problems.push(
+    `deno.lock names ${specifier}, which deno.json does not: restore it, and test with --lock tests/deno.lock`,
+  );
 }
 for (const circle of circles()) {
   if (!circle.some((name) => CIRCLES_LEFT.has(name))) problems.push(`these import each other: ${circle.join(", ")}`);
