@@ -27,7 +27,7 @@ export const evaluate: Command = {
   async run({ flags, io }) {
     const { cutWindows } = await import("../eval/windows.ts");
     const compare = await import("../eval/compare.ts");
-    const { parseScoreFile } = await import("../eval/score.ts");
+    const { parseScoreFile } = await import("../eval/score_file.ts");
     const model = flags.str("model")!, base = flags.str("against")!;
     const results = [];
     let shape: { n_window: number; skip: number; bos: boolean; kl_support: string };
@@ -70,6 +70,6 @@ export const evaluate: Command = {
     if (flags.bool("json")) io.json(report);
     else io.out(compare.renderReport(report));
     const limit = flags.num("max-kl");
-    return limit !== undefined && report.rows.at(-1)!.kl.mean > limit ? EXIT.threshold : EXIT.done;
+    return limit === undefined || compare.isWithin(report.rows.at(-1)!.kl.mean, limit) ? EXIT.done : EXIT.threshold;
   },
 };

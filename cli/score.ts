@@ -46,7 +46,10 @@ export function readSources(flags: Flags): TextSource[] {
       });
     }
   };
-  const name = (path: string) => path.split("/").at(-1)!;
+  const short = (path: string) => path.split("/").at(-1)!;
+  const shorts = [...texts, ...tokens].map(short);
+  /** The file's name, or its whole path where another one has the same name: results are told apart by it. */
+  const name = (path: string) => shorts.filter((s) => s === short(path)).length > 1 ? path : short(path);
   return [
     ...texts.map((path) => ({ name: name(path), text: read(path) })),
     ...tokens.map((path) => {
@@ -90,9 +93,8 @@ export const score: Command = {
   epilog: "A run that was stopped goes on where its output ends when it is started again.",
   async run({ flags, io }) {
     const { cutWindows } = await import("../eval/windows.ts");
-    const { parseScoreFile, resumePoint, SCORE_SCHEMA, scoredPositions, scoreWindows } = await import(
-      "../eval/score.ts"
-    );
+    const { resumePoint, SCORE_SCHEMA, scoredPositions, scoreWindows } = await import("../eval/score.ts");
+    const { parseScoreFile } = await import("../eval/score_file.ts");
     const { estimate, meanOf, expEstimate } = await import("../eval/stats.ts");
     const sources = readSources(flags);
     const n_window = flags.num("window")!, skip = flags.num("skip")!;

@@ -196,6 +196,11 @@ export function checkScoreFits(file: ScoreFile, n_vocab: number, names: [string,
   );
 }
 
+/** Whether a figure keeps its limit. One that is not a number keeps none. */
+export function isWithin(figure: number, limit: number): boolean {
+  return figure <= limit;
+}
+
 const number = (x: number, digits: number) => x.toFixed(digits);
 
 /** The report as a table of text. */

@@ -16,7 +16,6 @@ export function folderQuantizeSource(dir: string, options: PrepareOptions = {}):
     name: dir,
     paths: prepared.paths,
     metadata: prepared.metadata,
-    alignment: 32,
     tensors,
     warnings: prepared.warnings,
     locate: (tensor, row, rows) => prepared.locate(of(tensor), row, rows),

@@ -39,6 +39,8 @@ export interface Imatrix {
   readonly dataset: string | undefined;
   readonly n_chunks: number;
   readonly entries: ReadonlyMap<string, Float32Array>;
+  /** Matrices of an entry, such as experts, that no row of the calibration went through; only where there are some. */
+  readonly unreached?: ReadonlyMap<string, readonly number[]>;
 }
 
 function fail(path: string, what: string, at: Record<string, unknown> = {}, hint?: string): FormatError {
@@ -186,6 +188,7 @@ export function useImatrix(file: ImatrixFile, filter: ImatrixFilter = {}): Imatr
     });
   }
   const entries = new Map<string, Float32Array>();
+  const unreached = new Map<string, number[]>();
   const bad: string[] = [];
   for (const [name, sums] of file.sums) {
     if (exclude.some((s) => name.includes(s))) continue;
@@ -194,9 +197,12 @@ export function useImatrix(file: ImatrixFile, filter: ImatrixFilter = {}): Imatr
     const at = values.findIndex((v) => !Number.isFinite(v));
     if (at >= 0) bad.push(`"${name}" is ${values[at]} at ${at}`);
     entries.set(name, values);
+    // The old format has one count for all matrices of an entry, and zeros where nothing was gathered.
+    const never = file.format === "gguf" ? [...sums.counts.keys()].filter((m) => roundAway(sums.counts[m]) === 0) : [];
+    if (never.length > 0) unreached.set(name, never);
   }
   if (bad.length > 0) throw fail(file.path, bad.join("; "), { entries: bad });
-  return { path: file.path, dataset: file.datasets[0], n_chunks: file.n_chunks, entries };
+  return { path: file.path, dataset: file.datasets[0], n_chunks: file.n_chunks, entries, unreached };
 }
 
 /**
@@ -271,6 +277,8 @@ export interface ImatrixStatistics {
   readonly name: string;
   readonly n_in: number;
   readonly n_mat: number;
+  /** Matrices that the calibration never reached. */
+  readonly n_unreached: number;
   /** Fewest and most rows of a matrix. */
   readonly min_count: number;
   readonly max_count: number;
@@ -309,6 +317,7 @@ export function imatrixStatistics(file: ImatrixFile): ImatrixStatistics[] {
       name,
       n_in: n / entry.counts.length,
       n_mat: entry.counts.length,
+      n_unreached: entry.counts.filter((n) => roundAway(n) === 0).length,
       min_count: Math.min(...entry.counts),
       max_count: Math.max(...entry.counts),
       sum,

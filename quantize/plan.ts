@@ -68,6 +68,13 @@ export interface PlannedTensor<T extends SourceTensor = SourceTensor> {
   readonly sourceBytes: number;
 }
 
+/** Experts of a layer whose weights are encoded without importance, because the calibration never reached them. */
+export interface UnreachedExperts {
+  readonly layer: number;
+  readonly n_expert: number;
+  readonly experts: readonly number[];
+}
+
 export interface QuantizePlan<T extends SourceTensor = SourceTensor> {
   /** In output order. */
   readonly tensors: readonly PlannedTensor<T>[];
@@ -76,6 +83,8 @@ export interface QuantizePlan<T extends SourceTensor = SourceTensor> {
   readonly prunedLayers: number | undefined;
   /** Parts of the output; the shard of a tensor's source says which is its. */
   readonly n_parts: number;
+  /** By layer of the source; only layers that have some. */
+  readonly unreached: readonly UnreachedExperts[];
   /** What is odd and does no harm, in sentences. */
   readonly warnings: readonly string[];
 }
@@ -341,6 +350,7 @@ class Planner<T extends SourceTensor> {
     const absent = (this.options.pruneLayers ?? []).filter((il) => !layers.has(il));
     if (absent.length > 0) this.#warnings.push(`the model has no layer ${absent.join(", ")} to prune`);
     this.#importanceWarnings(planned);
+    const unreached = this.#unreached(planned);
     if (this.#problems.length > 0) {
       const told = tellProblems(this.#problems);
       const list = told.length === 1 ? told[0] : `${told.length} problems:\n  ${told.join("\n  ")}`;
@@ -355,6 +365,7 @@ class Planner<T extends SourceTensor> {
       fileType: this.options.fileType,
       prunedLayers: this.#layers,
       n_parts: this.options.keepSplit ? shards : 1,
+      unreached,
       warnings: this.#warnings,
     };
   }
@@ -460,6 +471,38 @@ class Planner<T extends SourceTensor> {
         : "give an importance matrix with --imatrix FILE, or choose a type of three bits or more";
     }
     return undefined;
+  }
+
+  /** Experts that no row of the calibration went through, counted over the weights of each layer. */
+  #unreached(planned: readonly PlannedTensor<T>[]): UnreachedExperts[] {
+    const layers = new Map<number, { n_expert: number; experts: Set<number> }>();
+    for (const { source, ne, importance } of planned) {
+      const n_expert = ne[2] ?? 1;
+      if (!importance || n_expert === 1) continue;
+      // The old format tells it by zeros alone.
+      const listed = this.options.imatrix?.unreached?.get(source.name) ?? [];
+      const isZero = (e: number) => importance.subarray(e * ne[0], (e + 1) * ne[0]).every((v) => v === 0);
+      const never = Array.from({ length: n_expert }, (_, e) => e).filter((e) => listed.includes(e) || isZero(e));
+      if (never.length === 0) continue;
+      const layer = layerOrder(source.name);
+      const known = layers.get(layer) ?? { n_expert, experts: new Set<number>() };
+      never.forEach((e) => known.experts.add(e));
+      layers.set(layer, known);
+    }
+    const list = [...layers].sort(([a], [b]) => a - b).map(([layer, { n_expert, experts }]) => ({
+      layer,
+      n_expert,
+      experts: [...experts].sort((a, b) => a - b),
+    }));
+    if (list.length > 0) {
+      const n = list.reduce((sum, l) => sum + l.experts.length, 0);
+      const told = list.slice(0, 8).map((l) => `layer ${l.layer}: ${l.experts.length} of ${l.n_expert}`);
+      const more = list.length > told.length ? `; and ${list.length - told.length} more layers` : "";
+      this.#warnings.push(
+        `the calibration never reached ${n} experts, which are encoded without importance: ${told.join("; ")}${more}`,
+      );
+    }
+    return list;
   }
 
   /** One line for all tensors that an importance matrix leaves out. */

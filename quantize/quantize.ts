@@ -69,16 +69,6 @@ const CHUNKS_HELD = 2 * (AHEAD + 1);
 /** The plan, from the source's headers alone. */
 export function planFor(source: QuantizeSource, options: QuantizeOptions): QuantizePlan {
   const metadata = overriddenMetadata(source.metadata, options.overrides ?? []);
-  if (source.alignment !== DEFAULT_ALIGNMENT) {
-    throw new QuantizeError(
-      "quantize.alignment",
-      `Cannot quantize ${source.name}: its tensors are aligned to ${source.alignment} bytes, expected ${DEFAULT_ALIGNMENT}`,
-      {
-        at: { file: source.name, got: source.alignment },
-        hint: "convert the model again without general.alignment",
-      },
-    );
-  }
   return planQuantization(source.tensors, metadata, options);
 }
 
@@ -161,20 +151,23 @@ class Run {
     const parts = this.paths.map((path, no) => {
       const tensors = this.plan.tensors.filter((t) => this.paths.length === 1 || t.source.shard === no);
       const infos: TensorInfo[] = tensors.map(({ name, type, ne }) => ({ name, type, ne }));
-      return { path, metadata: metadata[no], tensors, infos };
+      // Tensors start where the part's own metadata says: the first part of a set keeps the source's keys.
+      const alignment = metadata[no].u32("general.alignment", DEFAULT_ALIGNMENT);
+      return { path, metadata: metadata[no], tensors, infos, alignment };
     });
-    const headers = parts.map((p) => encodeHeader(p.metadata, p.infos));
+    const headers = parts.map((p) => encodeHeader(p.metadata, p.infos, p.alignment));
     const from = this.plan.tensors.map((t) => t.source);
     const journal = new Journal(this.paths, headers, this.source, this.options, from);
     const written = this.options.resume ? journal.read() : [];
-    const bytes = this.plan.tensors.reduce((n, t) => n + t.bytes + DEFAULT_ALIGNMENT, 0);
+    const bytes = this.plan.tensors.reduce((n, t) => n + t.bytes + parts[0].alignment, 0);
     refuseFullDisk(this.paths, headers.reduce((n, h) => n + h.length, bytes));
     let n_resumed = 0;
     const begun: string[] = [];
     try {
       for (const [no, part] of parts.entries()) {
         const resume = Math.min(written[no] ?? 0, part.tensors.length);
-        using writer = GgufWriter.create({ path: part.path, metadata: part.metadata, tensors: part.infos, resume });
+        const { path, metadata, infos, alignment } = part;
+        using writer = GgufWriter.create({ path, metadata, tensors: infos, alignment, resume });
         begun.push(part.path);
         n_resumed += resume;
         for (const t of part.tensors.slice(0, resume)) this.#done += t.sourceBytes;

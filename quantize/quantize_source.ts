@@ -16,7 +16,6 @@ export interface QuantizeSource extends Disposable {
   /** Files that must not be written to. */
   readonly paths: readonly string[];
   readonly metadata: Metadata;
-  readonly alignment: number;
   readonly tensors: readonly SourceTensor[];
   /** What is odd and does no harm, in sentences. */
   readonly warnings: readonly string[];
@@ -38,7 +37,6 @@ export function ggufQuantizeSource(path: string): QuantizeSource {
     name: path,
     paths: file.paths,
     metadata: file.metadata,
-    alignment: file.alignment,
     tensors: file.tensors,
     warnings: [],
     locate(tensor, row, rows) {

@@ -3,7 +3,7 @@
  * @module
  */
 import { elementCount } from "../core/gguf/layout.ts";
-import type { PlannedTensor, QuantizePlan } from "./plan.ts";
+import type { PlannedTensor, QuantizePlan, UnreachedExperts } from "./plan.ts";
 
 export interface TypeTotal {
   readonly type: string;
@@ -36,6 +36,8 @@ export interface QuantizeSummary {
   readonly nominal_bpw: number;
   readonly types: readonly TypeTotal[];
   readonly fallbacks: readonly Fallback[];
+  /** Experts that the calibration never reached, by layer. */
+  readonly unreached_experts: readonly UnreachedExperts[];
 }
 
 /** Bytes a tensor would take in the type it was planned for, blocks or not. */
@@ -83,6 +85,7 @@ export function summarize(plan: QuantizePlan): QuantizeSummary {
     nominal_bpw: bpw(nominal),
     types: [...types].map(([type, t]) => ({ type, ...t })).sort((a, b) => b.bytes - a.bytes),
     fallbacks: [...fallbacks.values()].map(({ extra, ...f }) => ({ ...f, extra_bytes: Math.round(extra) })),
+    unreached_experts: plan.unreached,
   };
 }
 

@@ -1,6 +1,6 @@
 /** Grammars of calls against the parsers of calls: what one writes, the other reads. */
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { repoDir, sharedDir } from "../../tests/shared.ts";
 import { TextError } from "../errors.ts";
 import type { Expr, Rules } from "../sampling/grammar/expr.ts";

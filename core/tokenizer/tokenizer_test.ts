@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { sharedDir } from "../../tests/shared.ts";
 import { trickyStrings } from "../../tests/tricky_strings.ts";
 import { TextError } from "../errors.ts";

@@ -14,7 +14,7 @@ import { removeIfThere, replaceText } from "../output_files.ts";
 import { release } from "./dtype.ts";
 import { Arrivals, type Look, type Stamp, stampOf } from "./follow.ts";
 import { guessOuttype } from "./outtype.ts";
-import type { PrepareFileOptions } from "./prepare.ts";
+import type { PrepareFileOptions } from "./file_options.ts";
 import { type Arrived, type PreparedTensor, type PreparedTensors, preparedTensors } from "./source.ts";
 import { orderedTensors } from "./sources.ts";
 
@@ -159,14 +159,6 @@ function openOr(path: string, options: Deno.OpenOptions): Deno.FsFile {
   }
 }
 
-/** A tensor that was converted while other files were still to come. */
-export interface EarlyProgress {
-  readonly tensor: PreparedTensor;
-  /** Tensors converted so far, and their bytes. */
-  readonly n_tensors: number;
-  readonly bytes: number;
-}
-
 /** Work done ahead, for {@link Early.over} to take from. Hold it with `using`. */
 export class Early implements Disposable {
   readonly #spool: Spool;
@@ -180,8 +172,8 @@ export class Early implements Disposable {
     readonly options: PrepareFileOptions,
     readonly rows: number,
   ) {
-    const { outtype, arch, mtp, only, drop, ignore } = options;
-    const run = JSON.stringify([dir, outtype, arch, mtp, only, drop, ignore]);
+    const { outtype, arch, mtp, only, drop, ignore, dequantize, ngramLayout } = options;
+    const run = JSON.stringify([dir, outtype, arch, mtp, only, drop, ignore, dequantize, ngramLayout]);
     this.#spool = new Spool(spoolPath(out), run, options.resume ?? false);
   }
 

@@ -7,6 +7,8 @@ import { openSafetensors, weightMap } from "../../core/safetensors/read.ts";
 import { FormatError, ModelError } from "../../core/errors.ts";
 
 const INDEX = "model.safetensors.index.json";
+/** Mistral's own layout, which counts where config.json is not there. */
+const CONSOLIDATED = "consolidated.safetensors";
 const SHARD = /^(.*)-(\d{5})-of-(\d{5})\.safetensors$/;
 /** A vocabulary comes in one of these. */
 const VOCABULARY = ["tokenizer.json", "tokenizer.model", "spiece.model", "tiktoken.model", "vocab.json"];
@@ -76,7 +78,11 @@ export class Arrivals {
   look(): Look {
     const names = [...Deno.readDirSync(this.#dir)].map((e) => e.name);
     const index = names.includes("config.json") && names.includes(INDEX) ? this.#index() : undefined;
-    const wanted = names.includes("config.json") ? this.#wanted(names, index) : undefined;
+    const wanted = names.includes("config.json")
+      ? this.#wanted(names, index)
+      : names.includes("params.json") && names.includes(CONSOLIDATED)
+      ? [CONSOLIDATED]
+      : undefined;
     const before = this.#arrived.size;
     for (const name of wanted ?? []) {
       if (this.#arrived.has(name) || !this.#isReady(this.#dir + name)) continue;

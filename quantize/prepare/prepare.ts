@@ -12,41 +12,14 @@ import { nameAll, refuseFolder, refuseFullDisk, refuseOutputs, removeIfThere } f
 import { pauses } from "../pause.ts";
 import { planSplit, type SplitLimits } from "../reshard.ts";
 import { release } from "./dtype.ts";
-import { Early, type EarlyProgress, removeSpool } from "./early.ts";
-import type { FollowOptions } from "./follow.ts";
-import { openPrepared, type PreparedSource, type PreparedTensor, type PrepareOptions } from "./source.ts";
+import { Early, removeSpool } from "./early.ts";
+import type { PrepareFileOptions } from "./file_options.ts";
+import { openPrepared, type PreparedSource, type PreparedTensor } from "./source.ts";
 
 /** Elements converted at a time where nothing else is said: 4 MiB in f32. */
 const CHUNK = 1 << 20;
 /** Bytes of buffers per element of a chunk: source, f32 between, result, and one to spare. */
 const BYTES_PER_ELEMENT = 16;
-
-export interface PrepareProgress {
-  /** The tensor being written. */
-  readonly tensor: PreparedTensor;
-  /** Its place among all tensors. */
-  readonly index: number;
-  readonly n_tensors: number;
-  /** The tensor is whole with this. */
-  readonly whole: boolean;
-  /** Tensor bytes written, of all. */
-  readonly bytes: number;
-  readonly totalBytes: number;
-}
-
-export interface PrepareFileOptions extends PrepareOptions, SplitLimits {
-  /** Bytes that buffers may take; 16 MiB where left out. A read never takes less than one row. */
-  room?: number;
-  /** Goes on from what an interrupted run left, and leaves what there is when `signal` or a full disk stops this one. */
-  resume?: boolean;
-  /** Waits for files that are still arriving in the folder, and converts tensors as soon as they are there. */
-  follow?: FollowOptions;
-  /** Called for each tensor that was converted before all files were there. */
-  onEarly?: (p: EarlyProgress) => void;
-  /** Called after each piece that was written. */
-  onProgress?: (p: PrepareProgress) => void;
-  signal?: AbortSignal;
-}
 
 export interface PrepareResult {
   /** The files made. */

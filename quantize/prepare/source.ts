@@ -13,11 +13,13 @@ import { globs } from "../patterns.ts";
 import { familyOf } from "./arch/mod.ts";
 import { Config } from "./config.ts";
 import { convertFloats, elementAt, f32Of, firstNonFinite, type FloatType, release, toF32 } from "./dtype.ts";
-import type { Family, TensorFacts } from "./family.ts";
+import type { CheckpointFacts, Family, FamilyOptions, NgramLayout } from "./family.ts";
 import { commonKeys, Keys } from "./keys.ts";
+import { configFromParams } from "./mistral_params.ts";
 import { writeGeneral } from "./model_card.ts";
 import { sizeLabel } from "./model_name.ts";
 import { FILE_TYPES, guessOuttype, type Outtype, tensorType } from "./outtype.ts";
+import { expanded } from "./packed.ts";
 import { encodeQ8_0 } from "./q8_0.ts";
 import { type Output, Rules } from "./rules.ts";
 import { orderedTensors, refusedQuantization, sourceTensors } from "./sources.ts";
@@ -54,10 +56,17 @@ export interface PrepareOptions {
   only?: readonly string[];
   /** Leave out tensors whose name in the file matches. */
   drop?: readonly string[];
-  /** Checkpoint tensors that may stay unmapped, by pattern. */
+  /** Checkpoint tensors that are passed over, by pattern: they need no place in the family, and the index may name them in vain. */
   ignore?: readonly string[];
   /** Metadata without tensors. */
   vocabOnly?: boolean;
+  /**
+   * Values that the checkpoint stores in 8 or 4 bits are written as `outtype` says; where left out they become the blocks
+   * that hold them best (Q8_0, MXFP4, NVFP4).
+   */
+  dequantize?: boolean;
+  /** Where the n-gram tables of DeepSeek V4.1 lie in the file; `per-site` where left out. */
+  ngramLayout?: NgramLayout;
   /** Encodes `q8_0`, faster than this module does by itself. */
   quantize?: RowQuantizer;
 }
@@ -120,7 +129,10 @@ function withSides(o: Output): Output[] {
   return out;
 }
 
-function tensorFacts(checkpoint: Checkpoint): TensorFacts {
+/** The tensor with its blocks expanded to f32. */
+const withoutBlocks = (o: Output): Output => ({ ...o, view: expanded(o.view) });
+
+function checkpointFacts(checkpoint: Checkpoint, vocabulary: () => Metadata): CheckpointFacts {
   const find = (suffix: string) => [...checkpoint.tensors.values()].find((t) => t.name.endsWith(suffix));
   return {
     integers(suffix) {
@@ -131,6 +143,7 @@ function tensorFacts(checkpoint: Checkpoint): TensorFacts {
       return Array.from({ length: bytes.length / 8 }, (_, i) => view.getBigInt64(i * 8, true));
     },
     shape: (suffix) => find(suffix)?.shape,
+    vocabulary,
   };
 }
 
@@ -151,7 +164,8 @@ interface PlannedTensors extends PreparedTensors {
  * unmapped, missing or of a wrong shape.
  */
 export function openPrepared(dir: string, options: PrepareOptions = {}): PreparedSource {
-  const checkpoint = openCheckpoint(dir);
+  const ignore = globs(options.ignore);
+  const checkpoint = openCheckpoint(dir, ignore ? { mayLack: (name) => ignore.test(name) } : {});
   try {
     return new Preparation(checkpoint, options).plan();
   } catch (error) {
@@ -179,6 +193,28 @@ export function preparedTensors(arrived: Arrived, options: PrepareOptions): Prep
   return new Preparation(arrived.checkpoint, options, arrived).tensors();
 }
 
+/**
+ * The checkpoint's configuration, in either layout of a release.
+ * @throws {ModelError} `model.config`
+ */
+function readConfig(checkpoint: Checkpoint): Config {
+  const path = checkpoint.dir + "config.json";
+  const root = checkpoint.json("config.json");
+  if (root !== undefined) return new Config(path, root);
+  const params = checkpoint.json("params.json");
+  const translated = configFromParams(params);
+  if (translated) return new Config(checkpoint.dir + "params.json", translated);
+  const what = params === undefined
+    ? "config.json is missing"
+    : "it is in Mistral's own layout (params.json), which is read for models with latent attention and experts";
+  throw new ModelError("model.config", `Cannot prepare ${checkpoint.dir}: ${what}`, {
+    at: { file: path },
+    hint: params === undefined
+      ? "give the folder that holds config.json and the safetensors files"
+      : "take the same release in the layout of the Hugging Face hub: config.json and model-*.safetensors",
+  });
+}
+
 /** More draft blocks than any model has. */
 const MAX_DRAFTS = 64;
 
@@ -192,21 +228,7 @@ class Preparation {
   readonly #warnings: string[];
 
   constructor(readonly checkpoint: Checkpoint, readonly options: PrepareOptions, readonly arrived?: Arrived) {
-    const path = checkpoint.dir + "config.json";
-    const root = checkpoint.json("config.json");
-    if (root === undefined) {
-      const isMistral = checkpoint.has("params.json");
-      const what = isMistral
-        ? "it is in Mistral's own layout (params.json), without config.json"
-        : "config.json is missing";
-      throw new ModelError("model.config", `Cannot prepare ${checkpoint.dir}: ${what}`, {
-        at: { file: path },
-        hint: isMistral
-          ? "take the same release in the layout of the Hugging Face hub: config.json and model-*.safetensors"
-          : "give the folder that holds config.json and the safetensors files",
-      });
-    }
-    const bare = new Config(path, root);
+    const bare = readConfig(checkpoint);
     this.#family = familyOf(bare, options.arch);
     this.#config = this.#family.defaults ? bare.withDefaults(this.#family.defaults(bare)) : bare;
     const guess = arrived?.guess ?? guessOuttype(orderedTensors(checkpoint));
@@ -243,7 +265,7 @@ class Preparation {
 
   tensors(): PlannedTensors {
     const { checkpoint, options } = this;
-    const outputs = options.vocabOnly ? [] : this.#outputs(this.#n_block(), options.mtp !== false);
+    const outputs = options.vocabOnly ? [] : this.#outputs(this.#n_block());
     refuse(checkpoint.dir, this.#problems);
     const planned = outputs.map((o) => this.#typed(o));
     const views = new Map(planned.map((p) => [p.info, p.view]));
@@ -276,10 +298,16 @@ class Preparation {
     };
   }
 
-  #outputs(n_block: number, mtp: boolean): Output[] {
+  get #choice(): FamilyOptions {
+    const { mtp = true, ngramLayout = "per-site" } = this.options;
+    return { mtp, ngramLayout };
+  }
+
+  #outputs(n_block: number): Output[] {
     const c = this.#config;
     const rules = new Rules(c.n_layer, n_block);
-    this.#family.rules(rules, c);
+    const choice = this.#choice;
+    this.#family.rules(rules, c, choice);
     const ignore = globs(this.options.ignore);
     const only = globs(this.options.only);
     const drop = globs(this.options.drop);
@@ -287,7 +315,7 @@ class Preparation {
     const unmapped: string[] = [];
     const rename = (stored: string) => {
       const plain = ignore?.test(stored) ? undefined : textName(stored);
-      return plain !== undefined && this.#family.rename ? this.#family.rename(plain, c, { mtp }) : plain;
+      return plain !== undefined && this.#family.rename ? this.#family.rename(plain, c, choice) : plain;
     };
     const refused = refusedQuantization(this.#names, c);
     if (refused) {
@@ -305,7 +333,7 @@ class Preparation {
       if (result === undefined) continue;
       if ("problem" in result) this.#problems.push(result.problem);
       else if ("unmapped" in result) unmapped.push(stored);
-      else outputs.push(...result.flatMap(withSides));
+      else outputs.push(...(this.options.dequantize ? result.map(withoutBlocks) : result).flatMap(withSides));
     }
     if (unmapped.length > 0) this.#unmapped(unmapped);
     if (!only && !this.arrived) this.#problems.push(...rules.missing());
@@ -323,7 +351,10 @@ class Preparation {
   }
 
   #typed({ name, view }: Output): Planned {
-    const forced = this.#family.forceType?.(name, this.#outtype, view);
+    const { dequantize, outtype: asked = "auto" } = this.options;
+    const decided = this.#family.forceType?.(name, asked, view);
+    // What 16-bit parts of such a release stay is a part of its block layout.
+    const forced = dequantize && decided !== "f32" ? undefined : decided;
     const type = ggmlType(tensorType(name, view, this.#outtype, this.#mainType, forced));
     const ne = view.shape.toReversed();
     const info = { name, type, ne, from: view.from, n_rows: sizeOf(view.shape) / rowLength(view) };
@@ -332,7 +363,7 @@ class Preparation {
 
   /** The file's label: a 4-bit format where experts have one, whatever the rest is. */
   #fileType(tensors: readonly PreparedTensor[]): number {
-    if (this.#family.fileType !== undefined) return this.#family.fileType;
+    if (this.#family.fileType !== undefined && !this.options.dequantize) return this.#family.fileType;
     if (this.#mainType !== "q8_0") {
       if (tensors.some((t) => t.type.name === "nvfp4")) return FILE_TYPES["nvfp4"];
       if (tensors.some((t) => t.type.name === "mxfp4")) return FILE_TYPES["mxfp4"];
@@ -355,14 +386,21 @@ class Preparation {
     });
     const keys = new Keys(metadata, this.#family.arch);
     commonKeys(keys, c, n_block, this.#fileType(tensors));
-    this.#family.keys?.(keys, c, n_block, tensorFacts(checkpoint));
+    const known = this.#family.classes.find((name) => name === c.architecture) ?? this.#family.classes[0];
+    let vocabulary: Metadata | undefined;
+    const readVocabulary = () => {
+      if (vocabulary) return vocabulary;
+      vocabulary = new Metadata(checkpoint.dir);
+      this.#warnings.push(...writeVocabulary(vocabulary, checkpoint, known, options.chatTemplate));
+      return vocabulary;
+    };
+    this.#family.keys?.(keys, c, n_block, checkpointFacts(checkpoint, readVocabulary), this.#choice);
     metadata.set("general.quantization_version", ggufValue.u32(2));
     if (wide.length > 0) {
       metadata.set("general.tensor_extra.name", ggufValue.strs(wide))
         .set("general.tensor_extra.prec_a4", ggufValue.bools(wide.map(() => false)));
     }
-    const known = this.#family.classes.find((name) => name === c.architecture) ?? this.#family.classes[0];
-    this.#warnings.push(...writeVocabulary(metadata, checkpoint, known, options.chatTemplate));
+    for (const [key, value] of readVocabulary()) metadata.set(key, value);
     return metadata;
   }
 }

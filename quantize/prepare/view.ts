@@ -116,6 +116,33 @@ export function concat(views: readonly View[]): View {
   };
 }
 
+/** The rows of two matrices side by side, in f32. */
+export function concatColumns(a: View, b: View): View {
+  const [x, y] = [f32View(a), f32View(b)];
+  const [n, m] = [rowLength(x), rowLength(y)];
+  const width = n + m;
+  return {
+    ...x,
+    locate: undefined,
+    shape: [...x.shape.slice(0, -1), width],
+    from: `${a.from} and ${b.from}`,
+    read(start, count) {
+      const r0 = Math.floor(start / width);
+      const rows = Math.ceil((start + count) / width) - r0;
+      const left = x.read(r0 * n, rows * n);
+      const right = y.read(r0 * m, rows * m);
+      const out = new Uint8Array(rows * width * 4);
+      for (let r = 0; r < rows; r++) {
+        out.set(left.subarray(r * n * 4, (r + 1) * n * 4), r * width * 4);
+        out.set(right.subarray(r * m * 4, (r + 1) * m * 4), (r * width + n) * 4);
+      }
+      release(left);
+      release(right);
+      return out.subarray((start - r0 * width) * 4, (start - r0 * width + count) * 4);
+    },
+  };
+}
+
 /** Views of equal shape under a new first dimension, such as the experts of a layer. */
 export function stack(views: readonly View[]): View {
   const [first] = views;

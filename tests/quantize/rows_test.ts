@@ -3,7 +3,7 @@
  * @module
  */
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { NativeError, UsageError } from "../../core/errors.ts";
 import { ggmlType } from "../../core/gguf/types.ts";
 import { openNativeBackend } from "../../ffi/backend.ts";

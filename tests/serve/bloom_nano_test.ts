@@ -1,6 +1,6 @@
 /** The server on bloom-nano: real tokens, real logits, a real client. On the CPU library, or where that is not built a little of it on the reference backend. */
 import assert from "node:assert/strict";
-import OpenAI from "openai";
+import OpenAI from "npm:openai@7.59.0";
 import { libraryPath, openModel } from "../../ffi/mod.ts";
 import { servedModel } from "../../serve/language_model.ts";
 import { type RunningServer, startServer } from "../../serve/server.ts";

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { repoDir, sharedDir } from "../../../tests/shared.ts";
 import { BloomeryError, TextError } from "../../errors.ts";
 import { type GgufValue, Metadata, type StringArray } from "../../gguf/metadata.ts";

@@ -5,7 +5,15 @@
 import type { Config } from "../config.ts";
 import type { Family } from "../family.ts";
 import { GATING } from "../keys.ts";
-import { DEEPSEEK2, deepseekBodyRules, deepseekDefaults, deepseekKeys, draftCount, leadingDense } from "./deepseek.ts";
+import {
+  DEEPSEEK2,
+  deepseekBodyRules,
+  deepseekDefaults,
+  deepseekKeys,
+  draftCount,
+  latentNormKey,
+  leadingDense,
+} from "./deepseek.ts";
 import { hyperRules, kdaRules } from "./kda.ts";
 import { attentionRules, denseRules, normRules, trunkRules } from "./llama.ts";
 import { indexerKeys, indexerRules, mlaKeys, mlaRules } from "./mla.ts";
@@ -44,20 +52,12 @@ export const GLM4MOE: Family = {
   },
 };
 
-/** GLM-4.7-Flash. */
+/** GLM-4.7-Flash. Its configuration has no `head_dim`, and no default for it. */
 export const GLM4MOE_LITE: Family = {
   ...DEEPSEEK2,
   classes: ["Glm4MoeLiteForCausalLM"],
+  defaults: (c) => ({ ...deepseekDefaults(c), head_dim: undefined }),
   draftBlocks: draftCount,
-  rename: withDrafts,
-  rules(r, c) {
-    DEEPSEEK2.rules(r, c);
-    draftRules(r);
-  },
-  keys(k, c, n_block) {
-    deepseekKeys(k, c);
-    if (n_block > c.n_layer) k.u32("nextn_predict_layers", n_block - c.n_layer);
-  },
 };
 
 const hasIndexer = (c: Config) => {
@@ -85,6 +85,7 @@ export const GLM_DSA: Family = {
     indexerKeys(k, c);
     const types = c.strs("indexer_types");
     if (types) k.bools("attention.indexer.types", types.map((t) => t === "full"));
+    latentNormKey(k, c);
   },
 };
 

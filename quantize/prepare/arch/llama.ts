@@ -118,6 +118,8 @@ export const LLAMA: Family = {
   },
   keys(k, c) {
     k.u32("vocab_size", c.needInt("vocab_size")).u32("rope.dimension_count", c.head_dim);
+    // llama.cpp's converter loses the window, and its graph of this architecture has none.
+    k.u32("attention.sliding_window", c.int("sliding_window") || undefined);
   },
   extra(c) {
     const rope = c.rope;

@@ -7,6 +7,7 @@ import type { Config } from "../config.ts";
 import type { Family } from "../family.ts";
 import { DEEPSEEK2, DEEPSEEK32 } from "./deepseek.ts";
 import { DEEPSEEK4 } from "./deepseek4.ts";
+import { DEEPSEEK41 } from "./deepseek41.ts";
 import { GEMMA3 } from "./gemma.ts";
 import { GLM4MOE, GLM4MOE_LITE, GLM5_NEXT, GLM_DSA } from "./glm.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
@@ -14,7 +15,7 @@ import { KIMI_K3, KIMI_LINEAR } from "./kimi.ts";
 import { LLAMA } from "./llama.ts";
 import { MIMO2 } from "./mimo.ts";
 import { MINIMAX_M2 } from "./minimax.ts";
-import { MISTRAL3, MISTRAL4 } from "./mistral.ts";
+import { MISTRAL3, MISTRAL4, MISTRAL_LARGE3 } from "./mistral.ts";
 import { QWEN4EXP } from "./qwen4exp.ts";
 import { QWEN35, QWEN35MOE, QWEN3NEXT } from "./qwen_next.ts";
 import { QWEN2, QWEN2MOE, QWEN3, QWEN3MOE } from "./qwen.ts";
@@ -31,11 +32,13 @@ export const FAMILIES: readonly Family[] = [
   QWEN4EXP,
   MISTRAL3,
   MISTRAL4,
+  MISTRAL_LARGE3,
   GEMMA3,
   GPT_OSS,
   DEEPSEEK2,
   DEEPSEEK32,
   DEEPSEEK4,
+  DEEPSEEK41,
   GLM4MOE,
   GLM4MOE_LITE,
   GLM_DSA,

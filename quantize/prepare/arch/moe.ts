@@ -3,6 +3,7 @@
  * @module
  */
 import type { Config } from "../config.ts";
+import type { FamilyOptions } from "../family.ts";
 import type { Output, Rules } from "../rules.ts";
 import { reshape, sliceRows, type View } from "../view.ts";
 
@@ -117,6 +118,6 @@ export function blockOf(name: string): number {
 }
 
 /** Leaves out blocks after the model's own unless drafts are wanted. */
-export function withDrafts(name: string, c: Config, options: { mtp: boolean }): string | undefined {
+export function withDrafts(name: string, c: Config, options: FamilyOptions): string | undefined {
   return !options.mtp && blockOf(name) >= c.n_layer ? undefined : name;
 }

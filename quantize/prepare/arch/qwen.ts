@@ -56,8 +56,8 @@ export const QWEN3: Family = {
   classes: ["Qwen3ForCausalLM"],
   arch: "qwen3",
   defaults: () => ({ head_dim: 128, num_key_value_heads: 32 }),
-  rules(r, c) {
-    QWEN2.rules(r, c);
+  rules(r, c, options) {
+    QWEN2.rules(r, c, options);
     headNormRules(r, c);
   },
 };

@@ -1,0 +1,42 @@
+/**
+ * What may be asked of a run of `prepare` that writes files, and what it tells on the way.
+ * @module
+ */
+import type { SplitLimits } from "../reshard.ts";
+import type { FollowOptions } from "./follow.ts";
+import type { PreparedTensor, PrepareOptions } from "./source.ts";
+
+/** A tensor that was converted while other files were still to come. */
+export interface EarlyProgress {
+  readonly tensor: PreparedTensor;
+  /** Tensors converted so far, and their bytes. */
+  readonly n_tensors: number;
+  readonly bytes: number;
+}
+
+export interface PrepareProgress {
+  /** The tensor being written. */
+  readonly tensor: PreparedTensor;
+  /** Its place among all tensors. */
+  readonly index: number;
+  readonly n_tensors: number;
+  /** The tensor is whole with this. */
+  readonly whole: boolean;
+  /** Tensor bytes written, of all. */
+  readonly bytes: number;
+  readonly totalBytes: number;
+}
+
+export interface PrepareFileOptions extends PrepareOptions, SplitLimits {
+  /** Bytes that buffers may take; 16 MiB where left out. A read never takes less than one row. */
+  room?: number;
+  /** Goes on from what an interrupted run left, and leaves what there is when `signal` or a full disk stops this one. */
+  resume?: boolean;
+  /** Waits for files that are still arriving in the folder, and converts tensors as soon as they are there. */
+  follow?: FollowOptions;
+  /** Called for each tensor that was converted before all files were there. */
+  onEarly?: (p: EarlyProgress) => void;
+  /** Called after each piece that was written. */
+  onProgress?: (p: PrepareProgress) => void;
+  signal?: AbortSignal;
+}
