@@ -15,6 +15,8 @@ export interface AppSettings {
   reasoningFormat: ReasoningFormat;
   /** Tokens of reasoning that a request gets which sets no limit itself; -1 without limit. */
   reasoningBudget: number;
+  /** Most tokens of an answer to a request that sets no limit itself; -1 without limit. */
+  n_predict: number;
   /** Template variables of every chat; the request's own win. */
   templateKwargs: Record<string, unknown>;
   /** What `build_info` and `system_fingerprint` say. */
@@ -108,7 +110,7 @@ export class App {
   /** The request's limit of tokens, at most what the context leaves. */
   #room(prompt: Int32Array, limits: Limits): number {
     const { n_ctx } = this.scheduler;
-    const asked = limits.max_completion_tokens ?? limits.max_tokens ?? limits.n_predict ?? -1;
+    const asked = limits.max_completion_tokens ?? limits.max_tokens ?? limits.n_predict ?? this.settings.n_predict;
     const left = n_ctx - prompt.length;
     if (left < 0 || (left === 0 && asked !== 0)) throw contextTooSmall(prompt.length, n_ctx);
     return asked < 0 ? left : Math.min(asked, left);

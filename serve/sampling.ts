@@ -58,7 +58,7 @@ export function createSampler(model: ServedModel, request: SamplingRequest, inde
   const params: Partial<SamplingParams> = {
     ...model.sampling,
     ...samplingOf(request),
-    logit_bias: biases(request, tokenizer),
+    logit_bias: new Map([...model.sampling.logit_bias ?? [], ...biases(request, tokenizer)]),
   };
   if (params.seed !== undefined && params.seed >= 0) params.seed = (params.seed + index) % 2 ** 32;
   if ((params.dry_multiplier ?? 0) > 0) {

@@ -28,6 +28,8 @@ export interface ServerOptions extends Partial<AppSettings> {
   maxQueue?: number;
   /** Keys of which a request must carry one; none: everybody may ask. */
   apiKeys?: readonly string[];
+  /** Whether GET /slots is answered. Default true. */
+  slots?: boolean;
   /** Larger bodies are refused. Default 32 MiB. */
   maxBodyBytes?: number;
   /** Told of failures that are not the client's. */
@@ -86,6 +88,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
   const app = new App(model, scheduler, {
     reasoningFormat: options.reasoningFormat ?? "auto",
     reasoningBudget: options.reasoningBudget ?? -1,
+    n_predict: options.n_predict ?? -1,
     templateKwargs: options.templateKwargs ?? {},
     build: options.build ?? "bloomery",
     warn: options.onWarning ?? (() => {}),
@@ -152,6 +155,7 @@ function makeRouter(app: App, options: ServerOptions, life: { draining: boolean 
   };
   const methods = new Map<string, string>();
   for (const [method, paths, handler, errors] of ROUTES) {
+    if (handler === slots && options.slots === false) continue;
     for (const path of paths) {
       methods.set(path, method);
       router.on(method, path, (c) => answer(handler, c.req.raw, errors));
