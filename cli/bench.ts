@@ -2,8 +2,13 @@
  * `bloomery bench`: prompt and decode rates of a model on this machine.
  * @module
  */
-import { type Command, COMMON, EXIT, MODEL_FLAGS } from "./command.ts";
+import { type Command, EXIT } from "./command.ts";
+import { COMMON, MODEL_FLAGS } from "./flags.ts";
+import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { UsageError } from "../core/errors.ts";
+import { modelPath } from "./model_file.ts";
+import { contextOf, deviceName, threadsOf } from "./open.ts";
+import { formatAmount } from "./progress.ts";
 import type { CacheType } from "../core/plan/plan.ts";
 
 /** Whole numbers of a comma-separated list. */
@@ -39,6 +44,9 @@ function copyBandwidth(): number {
   return best;
 }
 
+/** Weights of fewer bytes may stay in a processor's cache between steps. */
+const PROCESSOR_CACHE = 64e6;
+
 export const bench: Command = {
   name: "bench",
   summary: "Measure prompt and decode rates of a model",
@@ -66,6 +74,7 @@ export const bench: Command = {
     },
     COMMON.json,
     COMMON.quiet,
+    ...LLAMA_MODEL_FLAGS,
   ],
   async run({ flags, io }) {
     const { openBackend } = await import("../ffi/mod.ts");
@@ -80,12 +89,17 @@ export const bench: Command = {
       ...prompts.map((n) => benchCase("pp", n, depth)),
       ...groups.flatMap((n_seq) => decodes.map((n) => benchCase("tg", n, depth, n_seq))),
     ]);
+    if (cases.length === 0) {
+      throw new UsageError("usage.value", "Cannot measure nothing: --n-prompt, --n-gen and --n-depth name no case", {
+        hint: "leave them out, or give lengths such as --n-prompt 512 --n-gen 128",
+      });
+    }
     const longest = Math.max(...cases.map((c) => c.depth + c.n_prompt + c.n_decode));
     const cached = Math.max(...cases.map((c) => (c.depth + c.n_prompt + c.n_decode + 64) * c.n_seq));
 
-    const path = flags.str("model")!;
+    const path = await modelPath(flags, io);
     using file = openGguf(path);
-    using opened = openBackend(flags.str("device"), { threads: flags.num("threads") ?? 0 });
+    using opened = openBackend(deviceName(flags), { threads: threadsOf(flags, io) });
     const bandwidth = flags.has("bandwidth")
       ? flags.num("bandwidth")! * 1e9
       : opened.device.kind === "cpu"
@@ -94,7 +108,7 @@ export const bench: Command = {
     const start = performance.now();
     using engine = await Engine.load(file, opened.backend, {
       device: opened.device.index,
-      n_ctx: Math.max(longest, flags.num("ctx-size") ?? 0),
+      n_ctx: Math.max(longest, contextOf(flags) ?? 0),
       n_cache: cached,
       n_ubatch: flags.num("ubatch-size")!,
       cacheTypeK: flags.str("cache-type-k") as CacheType,
@@ -102,12 +116,14 @@ export const bench: Command = {
     });
     const load_ms = performance.now() - start;
     const bytes = bytesPerToken(engine);
-    const floor = bandwidth === undefined ? undefined : bandwidth / bytes;
+    // Weights that stay in the processor's cache are not read from memory, whose bandwidth the floor is made of.
+    const cachedWeights = opened.device.kind === "cpu" && bytes < PROCESSOR_CACHE;
+    const floor = bandwidth === undefined || cachedWeights ? undefined : bandwidth / bytes;
+    if (cachedWeights) io.note("no floor: the weights fit in the processor's cache");
     const results = [];
     for (const c of cases) {
       io.note(`${c.name} ...`);
-      results.push(await runBench(engine, c, flags.num("repetitions")!, io.signal));
-      if (io.signal.aborted) return EXIT.interrupted;
+      results.push(await runBench(engine, c, flags.num("repetitions")!));
     }
     const report = {
       schema: "bloomery.bench/1",
@@ -126,11 +142,11 @@ export const bench: Command = {
       io.json(report);
       return EXIT.done;
     }
-    const gb = (n: number) => `${(n / 1e9).toFixed(2)} GB`;
+    const amount = (n: number) => formatAmount(n, "B");
     io.out(
-      `${path} on ${opened.device.name}: weights ${gb(report.weight_bytes)}, ${gb(bytes)} a token, loaded in ${
+      `${path} on ${opened.device.name}: weights ${amount(report.weight_bytes)}, ${amount(bytes)} a token, loaded in ${
         (load_ms / 1000).toFixed(2)
-      } s, peak memory ${gb(report.peak_memory_bytes)}${bandwidth ? `, bandwidth ${gb(bandwidth)}/s` : ""}\n`,
+      } s, peak memory ${amount(report.peak_memory_bytes)}${bandwidth ? `, bandwidth ${amount(bandwidth)}/s` : ""}\n`,
     );
     io.out(
       `${"case".padEnd(16)}${"tok/s".padStart(10)}${"spread".padStart(10)}${"floor".padStart(10)}${
@@ -139,10 +155,11 @@ export const bench: Command = {
     );
     for (const r of results) {
       const spread = (Math.max(...r.rates) - Math.min(...r.rates)) / r.median * 100;
+      const spreadText = r.rates.length > 1 ? `${spread.toFixed(1)} %` : "-";
       // Weights are read once a step: the bandwidth floor holds for decoding.
       const limit = r.n_decode > 0 && floor !== undefined ? floor * r.n_seq : undefined;
       io.out(
-        r.name.padEnd(16) + r.median.toFixed(1).padStart(10) + `${spread.toFixed(1)} %`.padStart(10) +
+        r.name.padEnd(16) + r.median.toFixed(1).padStart(10) + spreadText.padStart(10) +
           (limit === undefined ? "-" : limit.toFixed(0)).padStart(10) +
           (limit === undefined ? "-" : `${(r.median / limit * 100).toFixed(0)} %`).padStart(10) + "\n",
       );

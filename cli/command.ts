@@ -1,5 +1,6 @@
 /**
- * What a subcommand file exports. A flag is defined once: parsing, help and the README table derive from it.
+ * What a subcommand file exports. A flag is defined once: parsing, help, environment variables, config files, completions and
+ * the man page derive from that definition.
  * @module
  */
 import type { Io } from "./io.ts";
@@ -7,20 +8,35 @@ import type { Io } from "./io.ts";
 export type FlagType = "bool" | "int" | "number" | "string" | "strings";
 
 export interface Flag {
-  /** Long name without dashes: `ctx-size`. */
+  /** Long name without dashes: `ctx-size`. Also the key in a config file. */
   readonly name: string;
-  /** Other spellings: `c` is `-c`, `n-ctx` is `--n-ctx`. */
+  /** Other spellings: `c` is `-c`, `n-ctx` is `--n-ctx` and `-n-ctx`. */
   readonly alias?: readonly string[];
   readonly type: FlagType;
   /** What the value is called in help: `N`, `FILE`. */
   readonly value?: string;
+  /** What a number counts, where its help does not say so: `tokens`. */
+  readonly unit?: string;
   readonly help: string;
   readonly default?: boolean | number | string;
   readonly choices?: readonly string[];
   readonly min?: number;
   readonly max?: number;
-  /** May be given more than once; type `strings`. */
+  /** Words that stand for a number: `{ auto: -1 }`. */
+  readonly words?: Readonly<Record<string, number>>;
+  /** Environment variable that is read where the flag is not given. */
+  readonly env?: string;
+  /** A switch that `--no-NAME` turns off, and other spellings of that. */
+  readonly off?: readonly string[];
+  /** The value when the flag stands alone, for flags whose value may be left out; needs `choices`. */
+  readonly bare?: string;
+  /** One text may hold several values, separated by this. */
+  readonly separator?: string;
   readonly required?: boolean;
+  /** Why the flag changes nothing here. It is accepted for the sake of llama.cpp's command lines, and the user is told. */
+  readonly noEffect?: string;
+  /** What the shell completes the value with. */
+  readonly complete?: "file" | "folder";
 }
 
 export interface Argument {
@@ -28,6 +44,8 @@ export interface Argument {
   readonly help: string;
   readonly optional?: boolean;
   readonly variadic?: boolean;
+  /** Words the shell completes the argument with; default: file names. */
+  readonly choices?: readonly string[];
 }
 
 export type FlagValue = boolean | number | string | string[] | undefined;
@@ -49,12 +67,22 @@ export interface Command {
   run(invocation: Invocation): Promise<number>;
 }
 
+/** Where a value came from; the first that has one decides. */
+export type FlagOrigin = "flag" | "env" | "config" | "default";
+
 /** Typed access to parsed flags; the parser has already checked types, ranges and choices. */
 export class Flags {
-  constructor(readonly values: ReadonlyMap<string, FlagValue>) {}
+  constructor(
+    readonly values: ReadonlyMap<string, FlagValue>,
+    readonly origins: ReadonlyMap<string, FlagOrigin> = new Map(),
+  ) {}
 
   has(name: string): boolean {
     return this.values.get(name) !== undefined;
+  }
+  /** The user gave it: on the command line, in the environment or in a config file. */
+  given(name: string): boolean {
+    return this.has(name) && this.origins.get(name) !== "default";
   }
   bool(name: string): boolean {
     return this.values.get(name) === true;
@@ -70,83 +98,5 @@ export class Flags {
   }
 }
 
-/** Exit codes of style.md's convention. */
+/** What a process ends with. `threshold`: the work was done, and a limit was not met. */
 export const EXIT = { done: 0, failed: 1, usage: 2, threshold: 3, interrupted: 130 } as const;
-
-/** Flags that several commands share. */
-export const COMMON = {
-  json: { name: "json", type: "bool", help: "print one JSON document on stdout" },
-  quiet: { name: "quiet", alias: ["q"], type: "bool", help: "no progress on stderr" },
-  model: {
-    name: "model",
-    alias: ["m"],
-    type: "string",
-    value: "FILE",
-    help: "GGUF file, or the first of a split set",
-    required: true,
-  },
-  device: {
-    name: "device",
-    type: "string",
-    value: "DEVICE",
-    default: "auto",
-    help: "auto, cpu, cuda[:i] or reference",
-  },
-  threads: {
-    name: "threads",
-    alias: ["t"],
-    type: "int",
-    value: "N",
-    default: 0,
-    min: 0,
-    max: 1024,
-    help: "host threads, 0 = one per core",
-  },
-  ctxSize: {
-    name: "ctx-size",
-    alias: ["c"],
-    type: "int",
-    value: "N",
-    min: 1,
-    help: "tokens of context (n_ctx); default: what the model was trained for, at most 8192",
-  },
-  ubatchSize: {
-    name: "ubatch-size",
-    alias: ["ub"],
-    type: "int",
-    value: "N",
-    default: 512,
-    min: 1,
-    max: 8192,
-    help: "most token rows of one device step (n_ubatch)",
-  },
-  cacheTypeK: {
-    name: "cache-type-k",
-    alias: ["ctk"],
-    type: "string",
-    value: "TYPE",
-    default: "f16",
-    choices: ["f32", "f16", "q8_0"],
-    help: "type of cached keys",
-  },
-  cacheTypeV: {
-    name: "cache-type-v",
-    alias: ["ctv"],
-    type: "string",
-    value: "TYPE",
-    default: "f16",
-    choices: ["f32", "f16", "q8_0"],
-    help: "type of cached values",
-  },
-} as const satisfies Record<string, Flag>;
-
-/** Flags of every command that runs a model; `cli/open.ts` reads them. */
-export const MODEL_FLAGS: readonly Flag[] = [
-  COMMON.model,
-  COMMON.device,
-  COMMON.threads,
-  COMMON.ctxSize,
-  COMMON.ubatchSize,
-  COMMON.cacheTypeK,
-  COMMON.cacheTypeV,
-];

@@ -11,6 +11,7 @@ import { merge } from "./merge.ts";
 import { prepare } from "./prepare.ts";
 import { quantize } from "./quantize.ts";
 import { run } from "./run.ts";
+import { pull } from "./pull.ts";
 import { score } from "./score.ts";
 import { serve } from "./serve.ts";
 import { splice } from "./splice.ts";
@@ -22,6 +23,7 @@ export const commands: readonly Command[] = [
   prepare,
   quantize,
   imatrix,
+  pull,
   run,
   serve,
   score,

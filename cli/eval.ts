@@ -2,9 +2,13 @@
  * `bloomery eval`: how far a model is from another one, or from a score file.
  * @module
  */
-import { type Command, COMMON, EXIT, MODEL_FLAGS } from "./command.ts";
+import { type Command, EXIT } from "./command.ts";
+import { COMMON, MODEL_FLAGS } from "./flags.ts";
+import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
+import { modelPath } from "./model_file.ts";
 import { openModelFromFlags } from "./open.ts";
 import { readSources, WINDOW_FLAGS } from "./score.ts";
+import { readText } from "./text_file.ts";
 
 export const evaluate: Command = {
   name: "eval",
@@ -23,24 +27,25 @@ export const evaluate: Command = {
     { name: "max-kl", type: "number", value: "NATS", min: 0, help: "exit with 3 when the mean KL is above this" },
     COMMON.json,
     COMMON.quiet,
+    ...LLAMA_MODEL_FLAGS,
   ],
   async run({ flags, io }) {
     const { cutWindows } = await import("../eval/windows.ts");
     const compare = await import("../eval/compare.ts");
     const { parseScoreFile } = await import("../eval/score_file.ts");
-    const model = flags.str("model")!, base = flags.str("against")!;
+    const model = await modelPath(flags, io), base = flags.str("against")!;
+    io.ifInterrupted("stopped: nothing is kept; against a score file (bloomery score) only one model has to be run");
     const results = [];
     let shape: { n_window: number; skip: number; bos: boolean; kl_support: string };
 
     if (base.endsWith(".jsonl")) {
-      const file = parseScoreFile(await Deno.readTextFile(base), base);
+      const file = parseScoreFile(readText(base, "against"), base);
       const { n_window, skip, bos, top_k } = file.header;
       shape = { n_window, skip, bos, kl_support: `the best ${top_k} candidates of the score file and the rest` };
-      using opened = await openModelFromFlags(flags, io, { n_ctx: n_window });
+      using opened = await openModelFromFlags(flags, io, { path: model, n_ctx: n_window });
       compare.checkScoreFits(file, opened.model.engine.n_vocab, [model, base]);
       const bar = io.bar("eval", file.lines.length * n_window, "tok");
       for (const line of file.lines) {
-        if (io.signal.aborted) return EXIT.interrupted;
         results.push(await compare.compareWithScore(opened.model.engine, line, skip));
         bar.update(results.length * n_window);
       }
@@ -48,7 +53,7 @@ export const evaluate: Command = {
     } else {
       const n_window = flags.num("window")!, skip = flags.num("skip")!;
       const sources = readSources(flags);
-      using opened = await openModelFromFlags(flags, io, { n_ctx: n_window });
+      using opened = await openModelFromFlags(flags, io, { path: model, n_ctx: n_window });
       using original = await openModelFromFlags(flags, io, { path: base, n_ctx: n_window });
       const bos = flags.bool("bos") || original.model.tokenizer.addBos;
       shape = { n_window, skip, bos, kl_support: "the whole vocabulary" };
@@ -59,7 +64,6 @@ export const evaluate: Command = {
       ]);
       const bar = io.bar("eval", windows.length * n_window, "tok");
       for (const w of windows) {
-        if (io.signal.aborted) return EXIT.interrupted;
         results.push(await compare.compareModels(opened.backend, opened.model.engine, original.model.engine, w, skip));
         bar.update(results.length * n_window);
       }

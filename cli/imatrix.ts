@@ -2,11 +2,26 @@
  * `bloomery imatrix`: looks at importance matrices, and adds several up to one.
  * @module
  */
+import { shortList } from "../core/errors.ts";
 import type { ImatrixStatistics } from "../quantize/imatrix.ts";
-import { type Command, COMMON, EXIT } from "./command.ts";
+import { type Command, EXIT } from "./command.ts";
+import { COMMON } from "./flags.ts";
+import { refuseExisting } from "./overwrite.ts";
 
 function table(rows: readonly ImatrixStatistics[]): string {
-  const head = ["weight", "columns", "matrices", "unreached", "rows", "sum", "mean", "deviation", "largest", "active %", "entropy"];
+  const head = [
+    "weight",
+    "columns",
+    "matrices",
+    "unreached",
+    "rows",
+    "sum",
+    "mean",
+    "deviation",
+    "largest",
+    "active %",
+    "entropy",
+  ];
   const cells = rows.map((s) => [
     s.name,
     String(s.n_in),
@@ -31,6 +46,7 @@ export const imatrix: Command = {
   arguments: [{ name: "file", help: "importance matrices, GGUF or the old format", variadic: true }],
   flags: [
     { name: "output", alias: ["o"], type: "string", value: "FILE", help: "write the sum of all files, as GGUF" },
+    COMMON.overwrite,
     COMMON.json,
     COMMON.quiet,
   ],
@@ -39,8 +55,9 @@ export const imatrix: Command = {
 
   async run({ args, flags, io }) {
     const { imatrixStatistics, mergeImatrices, readImatrix, writeImatrix } = await import("../quantize/imatrix.ts");
-    const files = args.map(readImatrix);
     const output = flags.str("output");
+    if (output !== undefined) refuseExisting(output, flags);
+    const files = args.map(readImatrix);
     const file = files.length === 1 ? files[0] : mergeImatrices(files, output ?? args[0]);
     if (output !== undefined) writeImatrix(file, output);
     const statistics = imatrixStatistics(file);
@@ -59,7 +76,7 @@ export const imatrix: Command = {
       io.out(table(statistics));
       io.note(
         `${statistics.length} weights, ${file.n_chunks} chunks of ${file.chunk_size} tokens: ${
-          file.datasets.join(", ")
+          shortList(file.datasets)
         }`,
       );
       if (output !== undefined) io.note(`wrote ${output}`);

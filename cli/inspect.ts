@@ -3,7 +3,8 @@
  * @module
  */
 import { UsageError } from "../core/errors.ts";
-import { type Command, COMMON, EXIT, type Invocation } from "./command.ts";
+import { type Command, EXIT, type Invocation } from "./command.ts";
+import { COMMON } from "./flags.ts";
 
 export const inspect: Command = {
   name: "inspect",

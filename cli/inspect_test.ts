@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
+import { fakeIo } from "./_testing.ts";
 import { smallInput } from "../quantize/_reshard_input.ts";
 import type { Command } from "./command.ts";
 import { inspect } from "./inspect.ts";
-import type { Io } from "./io.ts";
 import { merge } from "./merge.ts";
 import { parseArgs } from "./parse.ts";
 import { parseSize } from "./size.ts";
@@ -16,22 +16,10 @@ async function run(
   const parsed = parseArgs(argv, [inspect, split, merge, splice] as readonly Command[], "");
   assert.equal(parsed.kind, "run");
   if (parsed.kind !== "run") throw new Error("printed");
-  const result = { code: -1, out: "", json: undefined as any, events: [] as any[], notes: [] as string[] };
-  const io: Io = {
-    out: (text) => void (result.out += text),
-    note: (line) => void result.notes.push(line),
-    warn() {},
-    error() {},
-    bar: () => ({ update() {}, stop() {} }),
-    json(value) {
-      result.json = JSON.parse(JSON.stringify(value));
-      result.events.push(result.json);
-    },
-    signal: new AbortController().signal,
-    isTerminal: false,
-  };
-  result.code = await parsed.command.run({ args: parsed.args, flags: parsed.flags, io });
-  return result;
+  const { io, printed } = fakeIo();
+  const code = await parsed.command.run({ args: parsed.args, flags: parsed.flags, io });
+  const { out, documents, notes } = printed;
+  return { code, out, json: documents.at(-1), events: documents, notes };
 }
 
 Deno.test("inspect, split, merge and splice do their work from the command line", async () => {

@@ -3,24 +3,46 @@
  * @module
  */
 import type { OpenedModel } from "../ffi/mod.ts";
-import type { CacheType } from "../core/plan/plan.ts";
+import { type CacheType, describePlan } from "../core/plan/plan.ts";
 import type { Flags } from "./command.ts";
 import type { Io } from "./io.ts";
+import { modelPath } from "./model_file.ts";
 
-/** Flags: `MODEL_FLAGS`. `n_seq`: sequences that share the cache, each with the whole context. */
+/** The device that the flags name, in our spelling; llama.cpp says `none` and `CUDA0`. */
+export function deviceName(flags: Flags): string {
+  const name = flags.str("device") ?? "auto";
+  if (name === "none" || (name === "auto" && flags.num("n-gpu-layers") === 0)) return "cpu";
+  const card = /^cuda(\d+)$/i.exec(name);
+  return card ? `cuda:${card[1]}` : name;
+}
+
+/** Host threads that the flags ask for; 0 is one per core. */
+export function threadsOf(flags: Flags, io: Io): number {
+  const threads = Math.max(0, flags.num("threads") ?? 0);
+  const cores = navigator.hardwareConcurrency;
+  if (threads > cores) io.warn(`--threads ${threads} is more than the ${cores} cores of this machine: that is slower`);
+  return threads;
+}
+
+/** Tokens of context that the flags ask for; undefined leaves it to the model. */
+export function contextOf(flags: Flags): number | undefined {
+  return flags.num("ctx-size") || undefined;
+}
+
+/** Flags: `MODEL_FLAGS`. `n_cache`: tokens the cache holds over all sequences. */
 export async function openModelFromFlags(
   flags: Flags,
   io: Io,
   options: { path?: string; n_cache?: number; n_ctx?: number } = {},
 ): Promise<OpenedModel> {
   const { openModel } = await import("../ffi/mod.ts");
-  const path = options.path ?? flags.str("model")!;
-  const n_ctx = options.n_ctx ?? flags.num("ctx-size");
+  const path = options.path ?? await modelPath(flags, io);
+  const n_ctx = options.n_ctx ?? contextOf(flags);
   let bar: ReturnType<Io["bar"]> | undefined;
   const start = performance.now();
   const opened = await openModel(path, {
-    device: flags.str("device") ?? "auto",
-    threads: flags.num("threads") ?? 0,
+    device: deviceName(flags),
+    threads: threadsOf(flags, io),
     ...(n_ctx === undefined ? {} : { n_ctx }),
     ...(options.n_cache === undefined ? {} : { n_cache: options.n_cache }),
     n_ubatch: flags.num("ubatch-size") ?? 512,
@@ -29,7 +51,29 @@ export async function openModelFromFlags(
     onProgress: (done, total) => (bar ??= io.bar("load", total, "B")).update(done),
   });
   bar?.stop();
-  for (const w of opened.model.tokenizer.warnings) io.warn(w);
+  const { engine, tokenizer } = opened.model;
+  for (const w of tokenizer.warnings) io.warn(w);
+  const { n_ctx_train } = engine.spec;
+  if (engine.n_ctx > n_ctx_train) {
+    io.warn(
+      `a context of ${engine.n_ctx} tokens is beyond the ${n_ctx_train} that the model was trained for: ` +
+        "answers get worse there",
+    );
+  }
+  const layers = flags.num("n-gpu-layers");
+  if (layers !== undefined && layers > 0 && layers < engine.spec.n_layer && opened.device.kind !== "cpu") {
+    io.warn(
+      `--n-gpu-layers ${layers}: all ${engine.spec.n_layer} layers are on ${opened.device.name}; a model is not divided`,
+    );
+  }
+  if (flags.bool("verbose")) {
+    io.note(describePlan(engine.plan));
+    const settings = [...flags.origins].filter(([, origin]) => origin === "env" || origin === "config");
+    const shown = settings.map(([name, origin]) =>
+      `--${name} from ${origin === "env" ? "the environment" : "--config"}`
+    );
+    if (shown.length > 0) io.note(`set: ${shown.join(", ")}`);
+  }
   io.note(`loaded ${path} on ${opened.device.name} in ${((performance.now() - start) / 1000).toFixed(2)} s`);
   return opened;
 }

@@ -2,10 +2,13 @@
  * `bloomery prepare`: a Hugging Face folder becomes a GGUF file.
  * @module
  */
-import { type Command, COMMON, EXIT } from "./command.ts";
+import { type Command, EXIT } from "./command.ts";
+import { COMMON, SPLIT_FLAGS } from "./flags.ts";
+import { refuseExisting } from "./overwrite.ts";
 import type { Backend } from "../core/program/backend.ts";
 import type { PrepareFileOptions } from "../quantize/prepare/mod.ts";
 import { parseSize } from "./size.ts";
+import { readText } from "./text_file.ts";
 import { tensorProgress } from "./tensor_progress.ts";
 
 export const prepare: Command = {
@@ -13,7 +16,15 @@ export const prepare: Command = {
   summary: "Turn a Hugging Face folder into a GGUF file",
   arguments: [{ name: "dir", help: "folder with config.json, tokenizer files and safetensors" }],
   flags: [
-    { name: "output", alias: ["o"], type: "string", value: "FILE", required: true, help: "the GGUF file to make" },
+    {
+      name: "output",
+      alias: ["o"],
+      type: "string",
+      value: "FILE",
+      required: true,
+      complete: "file",
+      help: "the GGUF file to make",
+    },
     {
       name: "outtype",
       type: "string",
@@ -60,20 +71,8 @@ export const prepare: Command = {
       help: "draft layers (multi-token prediction): in the file, left out, or alone with embeddings and head",
     },
     { name: "chat-template", type: "string", value: "FILE", help: "chat template to use instead of the checkpoint's" },
-    {
-      name: "split-max-size",
-      type: "string",
-      value: "SIZE",
-      help: "write a set of files with at most SIZE of tensors each",
-    },
-    {
-      name: "split-max-tensors",
-      type: "int",
-      value: "N",
-      min: 1,
-      help: "write a set of files with at most N tensors each",
-    },
-    { name: "no-tensor-first-split", type: "bool", help: "the first file of a set holds metadata only" },
+    ...SPLIT_FLAGS,
+    COMMON.overwrite,
     { name: "room", type: "string", value: "SIZE", help: "bytes that buffers may take, such as 512M" },
     {
       name: "follow",
@@ -92,12 +91,19 @@ export const prepare: Command = {
     const { prepare } = await import("../quantize/prepare/mod.ts");
     const [dir] = args;
     const out = flags.str("output")!;
+    refuseExisting(out, flags, { set: flags.has("split-max-size") || flags.has("split-max-tensors") });
     const templatePath = flags.str("chat-template");
     // Opened at the first matrix that becomes q8_0, and only where it is built: prepare works without it, slower.
     let backend: Backend | undefined;
     const ffi = await import("../ffi/mod.ts");
     const hasNative = ffi.libraryPath("cpu") !== undefined;
     using _ = { [Symbol.dispose]: () => backend?.[Symbol.dispose]() };
+    using _hold = io.hold();
+    io.ifInterrupted(
+      flags.bool("resume")
+        ? "stopped: the same command goes on from here"
+        : "stopped: nothing is kept, because --resume was not given",
+    );
     const json = flags.bool("json");
     const start = performance.now();
     const seconds = () => (performance.now() - start) / 1000;
@@ -127,7 +133,7 @@ export const prepare: Command = {
       ...strs("drop"),
       ...strs("ignore"),
       mtp: flags.str("mtp") === "only" ? "only" : flags.str("mtp") !== "drop",
-      ...(templatePath === undefined ? {} : { chatTemplate: await Deno.readTextFile(templatePath) }),
+      ...(templatePath === undefined ? {} : { chatTemplate: readText(templatePath, "chat-template") }),
       vocabOnly: flags.bool("vocab-only"),
       dequantize: flags.bool("dequantize"),
       ngramLayout: flags.str("ngram-layout") as "per-site",
@@ -149,13 +155,7 @@ export const prepare: Command = {
           facts: { from: p.tensor.from, to: p.tensor.type.name },
         }),
     });
-    const result = await work.catch((error) => {
-      progress.stop();
-      const isStopped = error === io.signal.reason;
-      if (isStopped && flags.bool("resume")) io.note("stopped: the same command goes on from here");
-      throw error;
-    });
-    progress.stop();
+    const result = await work.finally(() => progress.stop());
     for (const w of result.warnings) io.warn(w);
     if (json) {
       io.json({

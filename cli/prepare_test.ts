@@ -19,7 +19,7 @@ Deno.test("prepare writes a file, prints events and a result with --json, and re
     assert.deepEqual(document.types, { f16: 43, f32: 25 });
     assert.equal(Deno.statSync(`${dir}o.gguf`).size, document.bytes);
 
-    const plain = await run(`${repoDir}models/bloom-nano`, "-o", `${dir}o.gguf`, "--follow");
+    const plain = await run(`${repoDir}models/bloom-nano`, "-o", `${dir}o.gguf`, "--follow", "--overwrite");
     assert.equal(plain.code, 0, plain.err);
     assert.equal(plain.out, "");
     assert.match(
@@ -27,6 +27,10 @@ Deno.test("prepare writes a file, prints events and a result with --json, and re
       /^model\.safetensors is there, 1 of 1 files\n\[1\/68\] token_embd\.weight: bf16\n/,
     );
     assert.match(plain.err, /\nwrote .*o\.gguf: qwen3, 68 tensors \(.*\), .* MB in .* s\n$/);
+
+    const existing = await run(`${repoDir}models/bloom-nano`, "-o", `${dir}o.gguf`);
+    assert.equal(existing.code, 2);
+    assert.match(existing.err, /o\.gguf: it exists already \[usage\.output_exists\]\nhint: .*--overwrite/);
 
     const none = await run(dir, "-o", `${dir}n.gguf`);
     assert.equal(none.code, 1);

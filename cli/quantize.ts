@@ -2,15 +2,18 @@
  * `bloomery quantize`: a model becomes a smaller one. Arguments and options as llama-quantize has them, and a few more.
  * @module
  */
-import { UsageError } from "../core/errors.ts";
+import { shortList, UsageError } from "../core/errors.ts";
 import type { GgmlType } from "../core/gguf/types.ts";
 import type { FileType } from "../quantize/file_types.ts";
 import type { QuantizePlan } from "../quantize/plan.ts";
 import type { QuantizeOptions, QuantizeProgress } from "../quantize/quantize.ts";
 import type { QuantizeSource } from "../quantize/quantize_source.ts";
-import { type Command, COMMON, EXIT, type Flags } from "./command.ts";
+import { type Command, EXIT, type Flags } from "./command.ts";
+import { COMMON } from "./flags.ts";
+import { refuseExisting } from "./overwrite.ts";
 import { parseSize } from "./size.ts";
 import { tensorProgress } from "./tensor_progress.ts";
+import { readText } from "./text_file.ts";
 
 /** What the arguments say. */
 export interface QuantizeRequest {
@@ -67,7 +70,11 @@ function parseLayers(text: string): number[] {
 }
 
 /** Options that the flags ask for, importance matrix included. */
-export async function quantizeOptions(flags: Flags, fileType: FileType): Promise<QuantizeOptions> {
+export async function quantizeOptions(
+  flags: Flags,
+  fileType: FileType,
+  warn: (text: string) => void = () => {},
+): Promise<QuantizeOptions> {
   const { parseTensorType } = await import("../quantize/file_types.ts");
   const { parseTypePattern } = await import("../quantize/plan.ts");
   const { parseOverride } = await import("../quantize/output_metadata.ts");
@@ -79,7 +86,7 @@ export async function quantizeOptions(flags: Flags, fileType: FileType): Promise
     parseTypePattern(text, (name) => parseTensorType(name, "tensor-type"))
   );
   for (const path of flags.strs("tensor-type-file")) {
-    const items = (await Deno.readTextFile(path)).split(/\s+/).filter((item) => item !== "");
+    const items = readText(path, "tensor-type-file").split(/\s+/).filter((item) => item !== "");
     for (const item of items) {
       patterns.push(parseTypePattern(item, (name) => parseTensorType(name, "tensor-type-file")));
     }
@@ -97,7 +104,7 @@ export async function quantizeOptions(flags: Flags, fileType: FileType): Promise
     tensorTypes: patterns,
     ...(prune === undefined ? {} : { pruneLayers: parseLayers(prune) }),
     keepSplit: flags.bool("keep-split"),
-    imatrix: await readFlagImatrix(flags),
+    imatrix: await readFlagImatrix(flags, warn),
     noFallback: flags.bool("no-fallback"),
     dryRun: flags.bool("dry-run"),
     overrides: flags.strs("override-kv").map(parseOverride),
@@ -110,7 +117,7 @@ export async function quantizeOptions(flags: Flags, fileType: FileType): Promise
   };
 }
 
-async function readFlagImatrix(flags: Flags) {
+async function readFlagImatrix(flags: Flags, warn: (text: string) => void) {
   const paths = flags.strs("imatrix");
   const filter = { include: flags.strs("include-weights"), exclude: flags.strs("exclude-weights") };
   if (paths.length === 0) {
@@ -121,6 +128,12 @@ async function readFlagImatrix(flags: Flags) {
   }
   const { mergeImatrices, readImatrix, useImatrix } = await import("../quantize/imatrix.ts");
   const files = paths.map(readImatrix);
+  const names = files.flatMap((file) => [...file.sums.keys()]);
+  for (const [flag, parts] of [["include-weights", filter.include], ["exclude-weights", filter.exclude]] as const) {
+    for (const part of parts) {
+      if (!names.some((name) => name.includes(part))) warn(`--${flag} ${part} fits no entry of the importance matrix`);
+    }
+  }
   return useImatrix(files.length === 1 ? files[0] : mergeImatrices(files, paths[0]), filter);
 }
 
@@ -134,7 +147,7 @@ async function openSource(input: string, flags: Flags): Promise<QuantizeSource> 
     ...(flags.has("arch") ? { arch: flags.str("arch")! } : {}),
     ...(flags.strs("ignore").length > 0 ? { ignore: flags.strs("ignore") } : {}),
     mtp: flags.str("mtp") === "only" ? "only" : flags.str("mtp") !== "drop",
-    ...(template === undefined ? {} : { chatTemplate: await Deno.readTextFile(template) }),
+    ...(template === undefined ? {} : { chatTemplate: readText(template, "chat-template") }),
   });
 }
 
@@ -217,6 +230,7 @@ export const quantize: Command = {
         "and with importance Q4_0 to Q5_1), when there is 1 GB or more to encode",
     },
     { name: "resume", type: "bool", help: "go on from what an interrupted run left" },
+    COMMON.overwrite,
     {
       name: "outtype",
       type: "string",
@@ -252,9 +266,12 @@ export const quantize: Command = {
       });
     }
     const request = await quantizeArguments(all, flags.bool("keep-split"));
-    const options = await quantizeOptions(flags, request.fileType);
+    const options = await quantizeOptions(flags, request.fileType, (text) => io.warn(text));
     using source = await openSource(request.input, flags);
     for (const w of source.warnings) io.warn(w);
+    for (const { pattern } of options.tensorTypes ?? []) {
+      if (!source.tensors.some((t) => pattern.test(t.name))) io.warn(`--tensor-type ${pattern.source} fits no tensor`);
+    }
     const { planFor, quantize } = await import("../quantize/quantize.ts");
     const { planTable, summarize, summaryLines } = await import("../quantize/quantize_summary.ts");
     const json = flags.bool("json");
@@ -282,6 +299,9 @@ export const quantize: Command = {
       return EXIT.done;
     }
 
+    refuseExisting(request.output, flags, { set: options.keepSplit === true });
+    using _hold = io.hold();
+    io.ifInterrupted("stopped: the same command with --resume goes on from here");
     const { backend, device } = await openEncoders(
       flags.str("device") ?? "auto",
       request.threads,
@@ -304,12 +324,7 @@ export const quantize: Command = {
       device,
       signal: io.signal,
       onProgress: report,
-    }).catch((error) => {
-      progress.stop();
-      if (error === io.signal.reason) io.note("stopped: the same command with --resume goes on from here");
-      throw error;
-    });
-    progress.stop();
+    }).finally(() => progress.stop());
     for (const w of result.warnings.slice(source.warnings.length)) io.warn(w);
     const seconds = (performance.now() - start) / 1000;
     if (json) {
@@ -319,14 +334,16 @@ export const quantize: Command = {
         file_type: request.fileType.name,
         ...result.summary,
         n_resumed: result.n_resumed,
+        resumed_bytes: result.resumed_bytes,
         warnings: result.warnings,
         seconds,
       });
     } else {
       for (const line of summaryLines(result.summary)) io.note(line);
       if (result.n_resumed > 0) io.note(`${result.n_resumed} tensors were there from an earlier run`);
-      const rate = result.summary.source_bytes / 1e6 / Math.max(seconds, 1e-3);
-      io.note(`wrote ${result.paths.join(", ")} in ${seconds.toFixed(1)} s, ${rate.toFixed(1)} MB/s of source`);
+      const own = result.summary.source_bytes - result.resumed_bytes;
+      const rate = own / 1e6 / Math.max(seconds, 1e-3);
+      io.note(`wrote ${shortList(result.paths)} in ${seconds.toFixed(1)} s, ${rate.toFixed(1)} MB/s of source`);
     }
     return EXIT.done;
   },

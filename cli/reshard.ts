@@ -3,12 +3,13 @@
  * @module
  */
 import type { ReshardOptions, ReshardResult } from "../quantize/reshard.ts";
-import { COMMON, EXIT, type Flag, type Invocation } from "./command.ts";
+import { EXIT, type Flag, type Invocation } from "./command.ts";
+import { COMMON } from "./flags.ts";
 import { formatAmount } from "./progress.ts";
 import { tensorProgress } from "./tensor_progress.ts";
 
 export const RESHARD_FLAGS: readonly Flag[] = [
-  { name: "overwrite", type: "bool", help: "replace files that are there already" },
+  COMMON.overwrite,
   { ...COMMON.json, help: "print one JSON object a line on stdout: events, then the result" },
   COMMON.quiet,
 ];
@@ -19,6 +20,7 @@ export async function reshard<R extends ReshardResult>(
   { flags, io }: Invocation,
   work: (options: ReshardOptions) => Promise<R>,
 ): Promise<number> {
+  using _ = io.hold();
   const start = performance.now();
   const progress = tensorProgress(name, flags, io);
   const result = await work({

@@ -2,40 +2,57 @@
  * `bloomery run`: one streamed answer, or a chat on a terminal.
  * @module
  */
-import { type Command, EXIT, MODEL_FLAGS } from "./command.ts";
+import { type Command, EXIT, type Flags } from "./command.ts";
+import { COMMON, MODEL_FLAGS, PREDICT, REASONING_FLAGS, SAMPLING_FLAGS } from "./flags.ts";
+import { LLAMA_CLI_FLAGS, LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { openModelFromFlags } from "./open.ts";
 import { UsageError } from "../core/errors.ts";
 import type { ChatMessage } from "../core/chat/messages.ts";
-import type { LanguageModel, Piece } from "../core/language_model.ts";
+import { cutText, printAnswer } from "./answer.ts";
+import { Chat } from "./chat.ts";
 import type { Io } from "./io.ts";
+import { maxTokensOf, reasoningKwargs, samplingOf } from "./sampling.ts";
+import { openTerminal } from "./terminal.ts";
+import { readText } from "./text_file.ts";
 
-/** Prints pieces as they come. @returns the whole text. */
-async function stream(pieces: AsyncIterable<Piece>, io: Io): Promise<string> {
-  let text = "";
-  let n = 0;
-  const start = performance.now();
-  for await (const piece of pieces) {
-    n++;
-    text += piece.text;
-    io.out(piece.text);
+/** After this long the user is told that standard input is waited for. */
+const PATIENCE_MS = 1500;
+
+/** All of standard input, or undefined where there is none. */
+async function pipedText(io: Io): Promise<string | undefined> {
+  if (Deno.stdin.isTerminal()) return undefined;
+  const timer = setTimeout(
+    () => io.note("reading standard input until it ends; give it no input with < /dev/null"),
+    PATIENCE_MS,
+  );
+  try {
+    return await new Response(Deno.stdin.readable).text();
+  } finally {
+    clearTimeout(timer);
   }
-  io.out("\n");
-  io.note(`${n} tokens, ${(n / (performance.now() - start) * 1000).toFixed(1)} tok/s`);
-  return text;
 }
 
-async function chat(model: LanguageModel, io: Io, options: Parameters<LanguageModel["chat"]>[1]): Promise<void> {
-  const messages: ChatMessage[] = [];
-  while (!io.signal.aborted) {
-    const line = prompt(">");
-    if (line === null) return;
-    if (line.trim() === "") continue;
-    messages.push({ role: "user", content: line });
-    const text = await stream(model.chat(messages, options), io);
-    const { generationPrompt } = model.renderChat(messages, options);
-    const { content } = model.splitAnswer(text, generationPrompt);
-    messages.push({ role: "assistant", content: content.trim() });
-  }
+/** The prompt of the argument, of `--prompt` or of `--prompt-file`. */
+function givenPrompt(args: readonly string[], flags: Flags): string | undefined {
+  const file = flags.str("prompt-file");
+  const given = [args[0], flags.str("prompt"), file === undefined ? undefined : readText(file, "prompt-file")]
+    .filter((text) => text !== undefined);
+  if (given.length < 2) return given[0];
+  throw new UsageError("usage.prompt", `Cannot answer ${given.length} prompts: expected one`, {
+    hint: "give one of the argument, --prompt and --prompt-file",
+  });
+}
+
+/** What is asked: a piped text is what a question is about. */
+export function joinPrompt(piped: string | undefined, question: string | undefined): string | undefined {
+  const text = piped?.trim() === "" ? undefined : piped;
+  if (text === undefined || question === undefined) return question ?? text;
+  return `${text.trimEnd()}\n\n${question}`;
+}
+
+function systemOf(flags: Flags): string | undefined {
+  const file = flags.str("system-file");
+  return flags.str("system") ?? (file === undefined ? undefined : readText(file, "system-file"));
 }
 
 export const run: Command = {
@@ -44,55 +61,73 @@ export const run: Command = {
   arguments: [{ name: "prompt", help: "what to ask; without it, a chat on a terminal, or stdin", optional: true }],
   flags: [
     ...MODEL_FLAGS,
+    { name: "prompt", alias: ["p"], type: "string", value: "TEXT", help: "the prompt, in place of the argument" },
     {
-      name: "temp",
-      type: "number",
-      value: "T",
-      min: 0,
-      help: "temperature, 0 = greedy; default: what the model recommends",
+      name: "prompt-file",
+      alias: ["f", "file"],
+      type: "string",
+      value: "FILE",
+      complete: "file",
+      help: "text file with the prompt",
     },
-    { name: "top-k", type: "int", value: "K", help: "candidates kept, 0 = all" },
-    { name: "top-p", type: "number", value: "P", min: 0, max: 1, help: "probability mass kept" },
-    { name: "min-p", type: "number", value: "P", min: 0, max: 1, help: "probability kept, relative to the best" },
-    { name: "seed", alias: ["s"], type: "int", value: "N", help: "of the sampler; default: random" },
-    { name: "predict", alias: ["n", "n-predict"], type: "int", value: "N", min: 0, help: "most tokens to generate" },
-    { name: "system", alias: ["sys"], type: "string", value: "TEXT", help: "system message" },
-    { name: "raw", type: "bool", help: "no chat template: go on after the prompt itself" },
-    { name: "no-think", type: "bool", help: "ask the template for an answer without reasoning" },
-    { name: "quiet", alias: ["q"], type: "bool", help: "no progress on stderr" },
+    { name: "system", alias: ["sys", "system-prompt"], type: "string", value: "TEXT", help: "system message" },
+    {
+      name: "system-file",
+      alias: ["sysf", "system-prompt-file"],
+      type: "string",
+      value: "FILE",
+      complete: "file",
+      help: "text file with the system message",
+    },
+    {
+      name: "raw",
+      alias: ["no-cnv", "no-conversation"],
+      type: "bool",
+      help: "no chat template: go on after the prompt itself",
+    },
+    PREDICT,
+    ...REASONING_FLAGS,
+    { name: "no-think", type: "bool", help: "the same as --reasoning off" },
+    ...SAMPLING_FLAGS,
+    COMMON.quiet,
+    ...LLAMA_MODEL_FLAGS,
+    ...LLAMA_CLI_FLAGS,
   ],
+  epilog: "Text on standard input is what the prompt is about: cat notes.txt | bloomery run -m MODEL Summarize\n" +
+    "Without a prompt and on a terminal there is a chat; /help lists its commands.\n\n" +
+    "Examples:\n  bloomery run -m qwen3-8b-Q4_K_M.gguf 'Why is the sky blue?'\n" +
+    "  bloomery run -hf ggml-org/Qwen3-0.6B-GGUF",
+
   async run({ args, flags, io }) {
-    const text = args[0] ?? (Deno.stdin.isTerminal() ? undefined : await new Response(Deno.stdin.readable).text());
-    if (text === undefined && flags.bool("raw")) {
-      throw new UsageError("usage.prompt", "Cannot continue a prompt with --raw: found none", {
-        hint: "give a prompt",
+    const question = givenPrompt(args, flags);
+    const system = systemOf(flags);
+    const text = joinPrompt(await pipedText(io), question);
+    if (text === undefined && (flags.bool("raw") || !Deno.stdin.isTerminal())) {
+      throw new UsageError("usage.prompt", "Cannot answer: there is no prompt", {
+        hint: "give one as the argument, or on standard input",
       });
     }
     using opened = await openModelFromFlags(flags, io);
     const { model } = opened;
-    const sampling = {
-      ...(flags.has("temp") ? { temperature: flags.num("temp")! } : {}),
-      ...(flags.has("top-k") ? { top_k: flags.num("top-k")! } : {}),
-      ...(flags.has("top-p") ? { top_p: flags.num("top-p")! } : {}),
-      ...(flags.has("min-p") ? { min_p: flags.num("min-p")! } : {}),
-      ...(flags.has("seed") ? { seed: flags.num("seed")! } : {}),
-    };
-    const options = {
-      sampling,
-      signal: io.signal,
-      ...(flags.has("predict") ? { maxTokens: flags.num("predict")! } : {}),
-      ...(flags.bool("no-think") ? { kwargs: { enable_thinking: false } } : {}),
-    };
-    if (text === undefined) await chat(model, io, options);
-    else if (flags.bool("raw")) await stream(model.generate(text, options), io);
-    else {
-      const system = flags.str("system");
-      const messages: ChatMessage[] = [
-        ...(system === undefined ? [] : [{ role: "system", content: system }]),
-        { role: "user", content: text },
-      ];
-      await stream(model.chat(messages, options), io);
+    const { n_ctx } = model.engine;
+    const sampling = samplingOf(flags, model.tokenizer);
+    const maxTokens = maxTokensOf(flags);
+    const kwargs = { ...reasoningKwargs(flags), ...(flags.bool("no-think") ? { enable_thinking: false } : {}) };
+    if (text === undefined) {
+      const settings = { system, sampling: { ...model.samplingDefaults(), ...sampling }, maxTokens, kwargs };
+      await new Chat(model, io, settings).run(openTerminal());
+      return EXIT.done;
     }
+    using _ = io.hold();
+    const options = { sampling, signal: io.signal, kwargs, ...(maxTokens === undefined ? {} : { maxTokens }) };
+    const messages: ChatMessage[] = [
+      ...(system === undefined ? [] : [{ role: "system", content: system }]),
+      { role: "user", content: text },
+    ];
+    const pieces = flags.bool("raw") ? model.generate(text, options) : model.chat(messages, options);
+    const answer = await printAnswer(pieces, io);
+    const cut = cutText(answer, n_ctx);
+    if (cut !== undefined) io.warn(cut);
     return EXIT.done;
   },
 };

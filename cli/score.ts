@@ -2,10 +2,14 @@
  * `bloomery score`: per-position log-probabilities of a text, as JSONL that a later run goes on with.
  * @module
  */
-import { type Command, COMMON, EXIT, type Flags, MODEL_FLAGS } from "./command.ts";
-import { openModelFromFlags } from "./open.ts";
+import { type Command, EXIT, type Flags } from "./command.ts";
+import { COMMON, MODEL_FLAGS } from "./flags.ts";
+import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
+import { modelPath } from "./model_file.ts";
+import { contextOf, openModelFromFlags } from "./open.ts";
 import { EvalError, UsageError } from "../core/errors.ts";
 import type { TextSource } from "../eval/windows.ts";
+import { readText } from "./text_file.ts";
 
 /** Flags of score and eval. */
 export const WINDOW_FLAGS = [
@@ -36,28 +40,18 @@ export function readSources(flags: Flags): TextSource[] {
       hint: "give a text with -f FILE",
     });
   }
-  const read = (path: string) => {
-    try {
-      return Deno.readTextFileSync(path);
-    } catch (cause) {
-      throw new EvalError("eval.read", `Cannot read ${path}: ${(cause as Error).message}`, {
-        at: { file: path },
-        cause,
-      });
-    }
-  };
   const short = (path: string) => path.split("/").at(-1)!;
   const shorts = [...texts, ...tokens].map(short);
   /** The file's name, or its whole path where another one has the same name: results are told apart by it. */
   const name = (path: string) => shorts.filter((s) => s === short(path)).length > 1 ? path : short(path);
   return [
-    ...texts.map((path) => ({ name: name(path), text: read(path) })),
+    ...texts.map((path) => ({ name: name(path), text: readText(path, "file") })),
     ...tokens.map((path) => {
+      const text = readText(path, "tokens");
       let ids: unknown;
       try {
-        ids = JSON.parse(read(path));
+        ids = JSON.parse(text);
       } catch (cause) {
-        if (cause instanceof EvalError) throw cause;
         throw new EvalError("eval.tokens", `Cannot read ${path}: it is not JSON`, { at: { file: path }, cause });
       }
       if (!Array.isArray(ids) || !ids.every((x) => Number.isInteger(x))) {
@@ -68,6 +62,16 @@ export function readSources(flags: Flags): TextSource[] {
       return { name: name(path), ids: ids as number[] };
     }),
   ];
+}
+
+/** The text of an output that exists. @throws the system's error where it is there and cannot be read */
+async function ownFile(path: string): Promise<string | undefined> {
+  try {
+    return await Deno.readTextFile(path);
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return undefined;
+    throw error;
+  }
 }
 
 export const score: Command = {
@@ -86,19 +90,30 @@ export const score: Command = {
       help: "file to write, or to go on with",
     },
     { name: "top", type: "int", value: "K", default: 20, min: 1, max: 64, help: "candidates kept per position" },
-    { name: "restart", type: "bool", help: "write from the start even if the file holds a part of this run" },
+    {
+      ...COMMON.overwrite,
+      alias: ["restart"],
+      help:
+        "write from the start, over a file that exists; without it a run goes on where the file of the same run ends",
+    },
     COMMON.json,
     COMMON.quiet,
+    ...LLAMA_MODEL_FLAGS,
   ],
   epilog: "A run that was stopped goes on where its output ends when it is started again.",
   async run({ flags, io }) {
     const { cutWindows } = await import("../eval/windows.ts");
     const { resumePoint, SCORE_SCHEMA, scoredPositions, scoreWindows } = await import("../eval/score.ts");
     const { parseScoreFile } = await import("../eval/score_file.ts");
-    const { estimate, meanOf, expEstimate } = await import("../eval/stats.ts");
+    const { estimate, estimateText, meanOf, expEstimate } = await import("../eval/stats.ts");
     const sources = readSources(flags);
     const n_window = flags.num("window")!, skip = flags.num("skip")!;
-    using opened = await openModelFromFlags(flags, io, { n_ctx: Math.max(flags.num("ctx-size") ?? 0, n_window) });
+    const model = await modelPath(flags, io);
+    io.ifInterrupted("stopped: the same command goes on from here");
+    using opened = await openModelFromFlags(flags, io, {
+      path: model,
+      n_ctx: Math.max(contextOf(flags) ?? 0, n_window),
+    });
     const { engine, tokenizer } = opened.model;
     const bos = flags.bool("bos") || tokenizer.addBos;
     const windows = cutWindows(sources, tokenizer, { n_window, skip, bos });
@@ -106,7 +121,7 @@ export const score: Command = {
     const path = flags.str("output")!;
     const header = {
       schema: SCORE_SCHEMA,
-      model: flags.str("model")!.split("/").at(-1)!,
+      model: model.split("/").at(-1)!,
       n_vocab: engine.n_vocab,
       n_window,
       skip,
@@ -118,7 +133,7 @@ export const score: Command = {
     let from = 0;
     let kept = JSON.stringify(header) + "\n";
     const results: number[] = [];
-    const existing = flags.bool("restart") ? undefined : await Deno.readTextFile(path).catch(() => undefined);
+    const existing = flags.bool("overwrite") ? undefined : await ownFile(path);
     if (existing !== undefined && existing.includes("\n")) {
       const file = parseScoreFile(existing, path);
       from = resumePoint(file, header, windows, path);
@@ -133,14 +148,13 @@ export const score: Command = {
     const bar = io.bar("score", windows.length * n_window, "tok");
     const encoder = new TextEncoder();
     let done = from;
-    for await (const line of scoreWindows(engine, windows, { skip, topK, from, signal: io.signal })) {
+    for await (const line of scoreWindows(engine, windows, { skip, topK, from })) {
       const bytes = encoder.encode(JSON.stringify(line) + "\n");
       for (let at = 0; at < bytes.length;) at += await out.write(bytes.subarray(at));
       results.push(-meanOf(line.logprob));
-      bar.update(++done * n_window);
+      bar.update(++done * n_window, from * n_window);
     }
     bar.stop();
-    if (io.signal.aborted) return EXIT.interrupted;
     const nll = estimate(results);
     const ppl = expEstimate(nll);
     const n_tokens = results.length * scoredPositions(n_window, skip);
@@ -149,8 +163,8 @@ export const score: Command = {
     } else {
       io.out(
         `${path}: ${results.length} windows, ${n_tokens} tokens, ${bos ? "with" : "without"} bos, NLL ${
-          nll.mean.toFixed(6)
-        } ± ${nll.se.toFixed(6)}, PPL ${ppl.mean.toFixed(4)} ± ${ppl.se.toFixed(4)}\n`,
+          estimateText(nll, 6)
+        }, PPL ${estimateText(ppl, 4)}\n`,
       );
     }
     return EXIT.done;

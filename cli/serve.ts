@@ -4,8 +4,15 @@
  */
 import { UsageError } from "../core/errors.ts";
 import { parseJson } from "../core/json.ts";
-import { type Command, EXIT, type Flags, MODEL_FLAGS } from "./command.ts";
+import { osError, osReason } from "../core/os_error.ts";
+import { type Command, EXIT, type Flags } from "./command.ts";
+import { MODEL_FLAGS, PREDICT, REASONING_FLAGS, SAMPLING_FLAGS } from "./flags.ts";
+import { LLAMA_MODEL_FLAGS, LLAMA_SERVER_FLAGS } from "./llama_flags.ts";
+import { modelPath } from "./model_file.ts";
 import { openModelFromFlags } from "./open.ts";
+import { maxTokensOf, reasoningKwargs, samplingOf } from "./sampling.ts";
+import { SLOT_FLAGS, slotsOf } from "./slots.ts";
+import { readText } from "./text_file.ts";
 
 const REASONING_FORMATS = ["none", "auto", "deepseek", "deepseek-legacy"] as const;
 
@@ -14,8 +21,19 @@ export const serve: Command = {
   summary: "Serve a model over HTTP, in OpenAI's, Anthropic's and llama-server's shapes",
   arguments: [],
   flags: [
-    ...MODEL_FLAGS,
-    { name: "host", type: "string", value: "ADDRESS", default: "127.0.0.1", help: "address to listen on" },
+    ...MODEL_FLAGS.map((flag) => flag.name === "ctx-size" ? SLOT_FLAGS.ctxSize : flag),
+    SLOT_FLAGS.parallel,
+    SLOT_FLAGS.unified,
+    SLOT_FLAGS.perSlot,
+    SLOT_FLAGS.cacheSize,
+    {
+      name: "host",
+      type: "string",
+      value: "ADDRESS",
+      default: "127.0.0.1",
+      env: "LLAMA_ARG_HOST",
+      help: "address to listen on",
+    },
     {
       name: "port",
       type: "int",
@@ -23,46 +41,47 @@ export const serve: Command = {
       default: 8080,
       min: 0,
       max: 65535,
+      env: "LLAMA_ARG_PORT",
       help: "port to listen on, 0 = a free one",
-    },
-    {
-      name: "parallel",
-      alias: ["np"],
-      type: "int",
-      value: "N",
-      default: 4,
-      min: 1,
-      max: 256,
-      help: "requests answered at the same time (slots), each with the whole context",
-    },
-    {
-      name: "cache-size",
-      type: "int",
-      value: "N",
-      min: 1,
-      help:
-        "tokens the cache holds over all slots; default: ctx-size x parallel; with less, requests give way to others",
     },
     {
       name: "alias",
       alias: ["a"],
       type: "string",
       value: "NAME",
+      env: "LLAMA_ARG_ALIAS",
       help: "name of the model in answers; default: the file's",
     },
     {
       name: "api-key",
       type: "strings",
       value: "KEY",
-      help: "key that requests must carry; may be given more than once",
+      separator: ",",
+      env: "LLAMA_API_KEY",
+      help: "key that requests must carry; several are separated by commas",
     },
-    { name: "api-key-file", type: "string", value: "FILE", help: "file with such keys, one a line" },
+    {
+      name: "api-key-file",
+      type: "string",
+      value: "FILE",
+      complete: "file",
+      env: "LLAMA_ARG_API_KEY_FILE",
+      help: "file with such keys, one a line; # begins a comment",
+    },
+    {
+      name: "slots",
+      type: "bool",
+      off: [],
+      env: "LLAMA_ARG_ENDPOINT_SLOTS",
+      help: "answer GET /slots, which shows what requests are doing; on unless --no-slots is given",
+    },
     {
       name: "reasoning-format",
       type: "string",
       value: "FORMAT",
       default: "auto",
       choices: REASONING_FORMATS,
+      env: "LLAMA_ARG_THINK",
       help: "where reasoning goes: none leaves it in content, the others split it off",
     },
     {
@@ -71,49 +90,62 @@ export const serve: Command = {
       value: "N",
       default: -1,
       min: -1,
+      env: "LLAMA_ARG_THINK_BUDGET",
       help: "most tokens of reasoning where a request sets no limit: 0 = none, -1 = no limit",
     },
     {
       name: "chat-template-file",
       type: "string",
       value: "FILE",
+      complete: "file",
+      env: "LLAMA_ARG_CHAT_TEMPLATE_FILE",
       help: "Jinja template used instead of the model's own",
     },
     {
       name: "chat-template-kwargs",
       type: "string",
       value: "JSON",
+      env: "LLAMA_ARG_CHAT_TEMPLATE_KWARGS",
       help: "template variables of every chat, as an object",
     },
     { name: "quiet", alias: ["q"], type: "bool", help: "no progress on stderr" },
+    { ...PREDICT, help: "most tokens of an answer where a request sets no limit, -1 = as many as the context holds" },
+    ...REASONING_FLAGS,
+    ...SAMPLING_FLAGS,
+    ...LLAMA_MODEL_FLAGS,
+    ...LLAMA_SERVER_FLAGS,
   ],
   epilog: "Example:\n  bloomery serve -m qwen3-8b-Q4_K_M.gguf --port 8080 --parallel 8\n\n" +
     "Routes: /v1/chat/completions /v1/completions /v1/models /v1/messages /completion /tokenize /detokenize\n" +
     "        /apply-template /health /props /slots /metrics\n\n" +
+    "Settings of the sampler, --predict and --reasoning are what a request gets that does not set them itself.\n" +
     "The first Ctrl-C or SIGTERM finishes the running requests, the second ends at once.",
 
   async run({ flags, io }) {
-    const kwargs = templateKwargs(flags);
+    const kwargs = { ...reasoningKwargs(flags), ...templateKwargs(flags) };
     const templateFile = flags.str("chat-template-file");
-    const chatTemplate = templateFile === undefined ? undefined : readText("chat-template-file", templateFile);
+    const chatTemplate = templateFile === undefined ? undefined : readText(templateFile, "chat-template-file");
     const apiKeys = keysOf(flags);
-    const n_slots = flags.num("parallel")!;
-    const n_ctx = flags.num("ctx-size") ?? await defaultContext(flags.str("model")!);
+    if (apiKeys.length === 0 && !isLocal(flags.str("host")!)) {
+      io.warn(
+        `listening on ${flags.str("host")} without a key: everybody who reaches it can use the model, see --api-key`,
+      );
+    }
+    const path = await modelPath(flags, io);
+    const { n_slots, n_ctx, n_cache } = slotsOf(flags, await defaultContext(path));
     const { startServer } = await import("../serve/server.ts");
     const { lacksTemplate, servedModel } = await import("../serve/language_model.ts");
     const { VERSION } = await import("./version.ts");
-    using opened = await openModelFromFlags(flags, io, {
-      n_ctx,
-      n_cache: Math.max(flags.num("cache-size") ?? n_ctx * n_slots, n_ctx),
-    });
+    using opened = await openModelFromFlags(flags, io, { path, n_ctx, n_cache });
     if (chatTemplate === undefined && lacksTemplate(opened.model)) {
       io.warn("the model has no chat template; chats use ChatML, see --chat-template-file");
     }
     const alias = flags.str("alias");
-    const model = servedModel(opened.model, {
+    const served = servedModel(opened.model, {
       ...(alias === undefined ? {} : { id: alias }),
       ...(chatTemplate === undefined ? {} : { chatTemplate }),
     });
+    const model = { ...served, sampling: { ...served.sampling, ...samplingOf(flags, served.tokenizer) } };
     const reasoningBudget = flags.num("reasoning-budget")!;
     if (reasoningBudget !== -1 && model.chat.reasoningTags === undefined) {
       io.warn("--reasoning-budget has no effect: this model's reasoning has no tag that could end it");
@@ -128,11 +160,15 @@ export const serve: Command = {
         reasoningFormat: flags.str("reasoning-format") as typeof REASONING_FORMATS[number],
         reasoningBudget,
         templateKwargs: kwargs,
+        n_predict: maxTokensOf(flags) ?? -1,
+        slots: !flags.has("slots") || flags.bool("slots"),
         build: `bloomery-${VERSION}`,
         onWarning: (text) => io.warn(text),
         onError: (error) => io.error(error instanceof Error ? error.stack ?? error.message : String(error)),
       }));
-    io.note(`serving on ${server.url}: ${n_slots} slots of ${n_ctx} tokens`);
+    using _ = io.hold();
+    const shared = n_cache < n_ctx * n_slots ? `, ${n_cache} of all together` : "";
+    io.note(`serving on ${server.url}: ${n_slots} slots of ${n_ctx} tokens${shared}`);
     const drain = () => {
       io.note("finishing the running requests; once more ends at once");
       server.drain();
@@ -173,7 +209,7 @@ function templateKwargs(flags: Flags): Record<string, unknown> {
 /** Keys of both flags. */
 function keysOf(flags: Flags): string[] {
   const file = flags.str("api-key-file");
-  const lines = file === undefined ? [] : readText("api-key-file", file).split("\n");
+  const lines = file === undefined ? [] : readText(file, "api-key-file").split("\n").filter((l) => !l.startsWith("#"));
   const keys = [...flags.strs("api-key"), ...lines].map((key) => key.trim()).filter((key) => key !== "");
   if (keys.length === 0 && (file !== undefined || flags.strs("api-key").length > 0)) {
     throw new UsageError("usage.value", "Cannot ask for API keys: found none in --api-key and --api-key-file", {
@@ -183,15 +219,9 @@ function keysOf(flags: Flags): string[] {
   return keys;
 }
 
-function readText(flag: string, path: string): string {
-  try {
-    return Deno.readTextFileSync(path);
-  } catch (cause) {
-    throw new UsageError("usage.file", `Cannot read ${path} of --${flag}: ${(cause as Error).message}`, {
-      at: { flag: `--${flag}`, got: path },
-      cause,
-    });
-  }
+/** Only programs of this machine reach the address. */
+function isLocal(host: string): boolean {
+  return host === "localhost" || host === "::1" || /^127\./.test(host);
 }
 
 /** @throws UsageError `usage.address` when the address cannot be had. */
@@ -199,11 +229,16 @@ async function listen<T>(flags: Flags, start: () => Promise<T>): Promise<T> {
   try {
     return await start();
   } catch (cause) {
-    if (!(cause instanceof Deno.errors.AddrInUse) && !(cause instanceof Deno.errors.AddrNotAvailable)) throw cause;
-    const address = `${flags.str("host")}:${flags.num("port")}`;
-    throw new UsageError("usage.address", `Cannot listen on ${address}: ${cause.message}`, {
-      at: { host: flags.str("host"), port: flags.num("port") },
-      hint: "another server may run there; choose another --port, 0 takes a free one",
+    const known = osError(cause);
+    if (known === undefined) throw cause;
+    const host = flags.str("host"), port = flags.num("port")!;
+    // Ports of services belong to the system's own programs.
+    const reserved = known.code === "os.permission" && port < 1024;
+    throw new UsageError("usage.address", `Cannot listen on ${host}:${port}: ${osReason(cause)}`, {
+      at: { host, port },
+      hint: reserved
+        ? "ports below 1024 are the system's; choose another --port"
+        : known.hint ?? "choose another --port",
       cause,
     });
   }

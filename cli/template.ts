@@ -5,8 +5,10 @@
 import type { ChatMessage, ChatTemplate } from "../core/chat/template.ts";
 import { UsageError } from "../core/errors.ts";
 import { parseJson } from "../core/json.ts";
-import { type Command, COMMON, EXIT, type Flags, type Invocation } from "./command.ts";
+import { type Command, EXIT, type Flags, type Invocation } from "./command.ts";
+import { COMMON } from "./flags.ts";
 import { answerLines } from "./lines.ts";
+import { readText } from "./text_file.ts";
 
 export const template: Command = {
   name: "template",
@@ -14,7 +16,7 @@ export const template: Command = {
   arguments: [{ name: "file", help: "JSON file with the conversation; stdin without it", optional: true }],
   flags: [
     { name: "template", type: "string", value: "FILE", help: "Jinja file" },
-    { ...COMMON.model, help: "GGUF file whose own template is used", required: false },
+    { ...COMMON.model, help: "GGUF file whose own template is used" },
     { name: "bos", type: "string", value: "TEXT", help: "text of bos_token; default: the model's, or nothing" },
     { name: "eos", type: "string", value: "TEXT", help: "text of eos_token; default: the model's, or nothing" },
     { name: "now", type: "string", value: "ISO", help: "the clock that the template sees: 2026-01-15T12:30:00" },
@@ -35,7 +37,7 @@ export const template: Command = {
     }
     const chat = await openTemplate(flags);
     if (flags.bool("jsonl")) return await answerLines(io, (line) => ({ prompt: render(chat, line) }));
-    const text = args[0] === undefined ? await new Response(Deno.stdin.readable).text() : read(args[0]);
+    const text = args[0] === undefined ? await new Response(Deno.stdin.readable).text() : readText(args[0]);
     const prompt = render(chat, text);
     if (flags.bool("json")) io.json({ schema: "bloomery.template.v1", prompt });
     else io.out(prompt.endsWith("\n") ? prompt : prompt + "\n");
@@ -52,7 +54,7 @@ async function openTemplate(flags: Flags): Promise<ChatTemplate> {
   }
   const { ChatTemplate } = await import("../core/chat/template.ts");
   const own = model === undefined ? undefined : await fromModel(model);
-  const source = file === undefined ? own?.source : read(file);
+  const source = file === undefined ? own?.source : readText(file, "template");
   if (source === undefined) {
     throw new UsageError("usage.no_template", `Cannot render with ${model}: it has no tokenizer.chat_template`, {
       at: { file: model! },
@@ -92,17 +94,6 @@ function clock(text: string | undefined): Date | undefined {
     throw new UsageError("usage.arguments", `--now: found "${text}", expected a date like 2026-01-15T12:30:00`);
   }
   return t;
-}
-
-function read(path: string): string {
-  try {
-    return Deno.readTextFileSync(path);
-  } catch (cause) {
-    throw new UsageError("usage.read", `Cannot read ${path}: ${(cause as Error).message}`, {
-      at: { file: path },
-      cause,
-    });
-  }
 }
 
 /** Renders the conversation that a JSON text describes. */

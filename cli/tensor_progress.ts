@@ -16,6 +16,8 @@ export interface TensorStep {
   readonly whole: boolean;
   /** Bytes done, of all. */
   readonly done: number;
+  /** Of them, those that an earlier run had done. */
+  readonly resumed?: number;
   readonly total: number;
   /** What is done with it, for a reader. */
   readonly what: string;
@@ -35,7 +37,7 @@ export function tensorProgress(label: string, flags: Flags, io: Io): TensorProgr
   let bar: ReturnType<typeof io.bar> | undefined;
   return {
     update(step) {
-      if (io.isTerminal) (bar ??= io.bar(label, step.total, "B")).update(step.done);
+      if (io.isTerminal) (bar ??= io.bar(label, step.total, "B")).update(step.done, step.resumed);
       if (!step.whole) return;
       const { index, n_tensors, name } = step;
       if (json) {

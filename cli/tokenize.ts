@@ -4,20 +4,23 @@
  */
 import { UsageError } from "../core/errors.ts";
 import type { EncodeOptions, Tokenizer } from "../core/tokenizer/mod.ts";
-import { type Command, COMMON, EXIT, type Invocation } from "./command.ts";
+import { type Command, EXIT, type Invocation } from "./command.ts";
+import { COMMON, MODEL_SOURCE_FLAGS } from "./flags.ts";
 import { answerLines } from "./lines.ts";
+import { modelPath } from "./model_file.ts";
 
 export const tokenize: Command = {
   name: "tokenize",
   summary: "Show how a model cuts a text into tokens",
   arguments: [{ name: "text", help: "the text; standard input without it", optional: true }],
   flags: [
-    COMMON.model,
+    ...MODEL_SOURCE_FLAGS,
     { name: "no-bos", type: "bool", help: "add no bos or eos where the model would" },
     { name: "parse-special", type: "bool", help: "take the text of control tokens for the tokens themselves" },
     { name: "ids", type: "bool", help: "print the ids alone, in one line" },
     { name: "jsonl", type: "bool", help: "one object a line on stdin, one answer a line on stdout" },
     COMMON.json,
+    COMMON.quiet,
   ],
   epilog: "With --jsonl a line is one of\n" +
     '  {"text": "...", "add_special"?: true, "parse_special"?: false}   ->  {"ids": [...], "detok": "hex bytes"}\n' +
@@ -32,7 +35,7 @@ export const tokenize: Command = {
         hint: "leave the text out, or --jsonl",
       });
     }
-    const tokenizer = await openTokenizer(flags.str("model")!);
+    const tokenizer = await openTokenizer(await modelPath(flags, io));
     for (const warning of tokenizer.warnings) io.warn(warning);
     const options = { addSpecial: !flags.bool("no-bos"), parseSpecial: flags.bool("parse-special") };
     if (flags.bool("jsonl")) return await answerLines(io, (line) => answerLine(tokenizer, options, line));

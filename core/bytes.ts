@@ -4,6 +4,7 @@
  * @module
  */
 import { FormatError } from "./errors.ts";
+import { osHint, osReason } from "./os_error.ts";
 
 /** Random access to the bytes of one file. Reads are synchronous. */
 export interface ByteSource {
@@ -48,16 +49,22 @@ export function fileSource(path: string): ByteSource {
   let file: Deno.FsFile;
   let size: number;
   try {
+    // Before it is opened: opening a pipe waits for somebody to write into it.
+    refuseOtherThanFile(Deno.statSync(path), path);
     file = Deno.openSync(path, { read: true });
   } catch (cause) {
-    const why = cause instanceof Deno.errors.NotFound ? "there is no such file" : (cause as Error).message;
-    throw new FormatError("format.unreadable", `Cannot open ${path}: ${why}`, { at: { file: path }, cause });
+    if (cause instanceof FormatError) throw cause;
+    const why = cause instanceof Deno.errors.NotFound ? "there is no such file" : osReason(cause);
+    const hint = osHint(cause);
+    throw new FormatError("format.unreadable", `Cannot open ${path}: ${why}`, {
+      at: { file: path },
+      ...(hint === undefined ? {} : { hint }),
+      cause,
+    });
   }
   try {
     const stat = file.statSync();
-    if (stat.isDirectory) {
-      throw new FormatError("format.unreadable", `Cannot read ${path}: it is a folder`, { at: { file: path } });
-    }
+    refuseOtherThanFile(stat, path);
     size = stat.size;
   } catch (error) {
     file.close();
@@ -86,6 +93,18 @@ export function fileSource(path: string): ByteSource {
       open = false;
     },
   };
+}
+
+/** @throws {FormatError} `format.unreadable` for what has no bytes at an offset */
+function refuseOtherThanFile(stat: Deno.FileInfo, path: string): void {
+  if (stat.isFile) return;
+  const what = stat.isDirectory ? "a folder" : stat.isFifo ? "a pipe" : stat.isSocket ? "a socket" : "a device";
+  throw new FormatError("format.unreadable", `Cannot read ${path}: it is ${what}, expected a file`, {
+    at: { file: path },
+    hint: stat.isDirectory
+      ? "give the path of a file in it"
+      : "parts of the file are read in any order: save it to a disk",
+  });
 }
 
 /** Bytes already in memory; reads are views. */

@@ -17,7 +17,9 @@ export type ErrorArea =
   | "engine"
   | "quantize"
   | "serve"
-  | "eval";
+  | "eval"
+  | "hub"
+  | "os";
 
 /** A stable, never reused identifier such as `format.bad_magic`. */
 export type ErrorCode = `${ErrorArea}.${string}`;
@@ -89,3 +91,30 @@ export class ServeError extends BloomeryError {}
 
 /** Scores and comparisons. Codes `eval.*`. */
 export class EvalError extends BloomeryError {}
+
+/** Downloads of models. Codes `hub.*`. */
+export class HubError extends BloomeryError {}
+
+/** A file, a disk or a network did not do what was asked; `os_error.ts` makes them. Codes `os.*`. */
+export class OsError extends BloomeryError {}
+
+/** Items shown of a list in a message. */
+const SHOWN = 3;
+
+/** A list in a message: three items and how many more there are. `at` of the error has them all. */
+export function shortList(items: readonly string[], separator = ", "): string {
+  if (items.length <= SHOWN) return items.join(separator);
+  return `${items.slice(0, SHOWN).join(separator)} and ${items.length - SHOWN} more`;
+}
+
+/** Problems of different kinds, each on a line of its own: this many fit on a screen beside the hint. */
+const PROBLEMS = 8;
+
+/** Problems in a message: the one there is, or all on lines of their own; of very many, three and how many more there are. */
+export function problemList(problems: readonly string[]): string {
+  if (problems.length === 1) return problems[0];
+  const shown = problems.length > PROBLEMS
+    ? [...problems.slice(0, SHOWN), `and ${problems.length - SHOWN} more`]
+    : problems;
+  return [`${problems.length} problems:`, ...shown].join("\n  ");
+}

@@ -6,7 +6,7 @@
 import { ChatFormat, type ChatPrompt } from "./chat/format.ts";
 import type { ChatMessage } from "./chat/messages.ts";
 import { Engine, type EngineOptions, type Sequence } from "./engine/mod.ts";
-import { TextError } from "./errors.ts";
+import { EngineError, TextError } from "./errors.ts";
 import { type GgufFile, openGguf } from "./gguf/read.ts";
 import type { Backend } from "./program/backend.ts";
 import { defaultSampling, Sampler, type SamplingParams } from "./sampling/mod.ts";
@@ -28,6 +28,9 @@ export interface ChatOptions extends GenerateOptions {
   /** Template variables such as `enable_thinking`. */
   readonly kwargs?: Record<string, unknown>;
 }
+
+/** Why generation ended: an end token, `maxTokens`, a full context, or the signal. */
+export type StopReason = "end" | "limit" | "context" | "aborted";
 
 /** A generated token. */
 export interface Piece {
@@ -62,8 +65,13 @@ export class LanguageModel implements Disposable {
   /**
    * Generates after a prompt.
    * @param prompt Text (special tokens recognised, bos as the vocabulary says) or token ids, taken as they are.
+   * @returns why it ended, as the generator's own result.
+   * @throws {EngineError} `engine.context_full` when the prompt leaves no room for an answer
    */
-  async *generate(prompt: string | ArrayLike<number>, options: GenerateOptions = {}): AsyncGenerator<Piece, void> {
+  async *generate(
+    prompt: string | ArrayLike<number>,
+    options: GenerateOptions = {},
+  ): AsyncGenerator<Piece, StopReason> {
     const { engine, tokenizer } = this;
     const own = options.sequence === undefined;
     const sequence = options.sequence ?? engine.createSequence();
@@ -81,20 +89,39 @@ export class LanguageModel implements Disposable {
       for (let i = 0; i < ids.length; i++) sampler.accept(ids[i]);
       const stream = tokenizer.stream();
       const want = sampler.candidatesEnough > 0 && sampler.candidatesEnough <= engine.topK ? "candidates" : "logits";
-      const limit = Math.min(options.maxTokens ?? Infinity, engine.n_ctx - sequence.length - ids.length);
+      const room = engine.n_ctx - sequence.length - ids.length;
+      const wanted = options.maxTokens ?? Infinity;
+      if (room < Math.min(wanted, 1)) {
+        const total = sequence.length + ids.length;
+        throw new EngineError(
+          "engine.context_full",
+          `The prompt has ${total} tokens, the context holds ${engine.n_ctx}: there is no room for an answer`,
+          { at: { got: total, n_ctx: engine.n_ctx }, hint: "raise --ctx-size or shorten the prompt" },
+        );
+      }
+      const limit = Math.min(wanted, room);
+      let reason: StopReason = wanted <= room ? "limit" : "context";
       let next: ArrayLike<number> = ids;
-      for (let n = 0; n < limit && !options.signal?.aborted; n++) {
+      for (let n = 0; n < limit; n++) {
+        if (options.signal?.aborted) {
+          reason = "aborted";
+          break;
+        }
         const [row] = await engine.step([{ sequence, tokens: next, output: "last", want }]);
         const { token } = want === "candidates"
           ? sampler.sampleCandidates(row.ids, row.logits, row.lse[0])
           : sampler.sample(row.full!);
-        if (tokenizer.eogIds.has(token)) break;
+        if (tokenizer.eogIds.has(token)) {
+          reason = "end";
+          break;
+        }
         sampler.accept(token);
         yield { id: token, text: stream.push(token) };
         next = [token];
       }
       const rest = stream.flush();
       if (rest !== "") yield { id: -1, text: rest };
+      return reason;
     } finally {
       if (own) sequence.dispose();
     }
@@ -104,7 +131,7 @@ export class LanguageModel implements Disposable {
    * Answers a conversation; the pieces are the raw answer, reasoning and markup included (`splitAnswer` takes them apart).
    * @throws {TextError} `text.no_template` when the file has no chat template
    */
-  chat(messages: ChatMessage[], options: ChatOptions = {}): AsyncGenerator<Piece, void> {
+  chat(messages: ChatMessage[], options: ChatOptions = {}): AsyncGenerator<Piece, StopReason> {
     return this.generate(this.encodeChat(this.renderChat(messages, options).prompt), options);
   }
 

@@ -9,7 +9,7 @@ import type { Engine, StepOutput } from "../core/engine/mod.ts";
 import { EvalError } from "../core/errors.ts";
 import type { Backend } from "../core/program/backend.ts";
 import { scoredPositions, type ScoreFile, type ScoreLine } from "./score.ts";
-import { type Estimate, estimate, expEstimate, meanOf } from "./stats.ts";
+import { type Estimate, estimate, estimateText, expEstimate, meanOf } from "./stats.ts";
 import type { Window } from "./windows.ts";
 
 /** Means of one window. */
@@ -201,22 +201,18 @@ export function isWithin(figure: number, limit: number): boolean {
   return figure <= limit;
 }
 
-const number = (x: number, digits: number) => x.toFixed(digits);
-
 /** The report as a table of text. */
 export function renderReport(report: Report): string {
   const head = ["text", "windows", "tokens", "PPL", "PPL base", "dNLL", "KL", "same top-1"];
-  const pm = (e: Estimate, digits: number, scale = 1) =>
-    `${number(e.mean * scale, digits)} ± ${number(e.se * scale, digits)}`;
   const rows = report.rows.map((r) => [
     r.source,
     String(r.n_windows),
     String(r.n_tokens),
-    pm(r.ppl, 4),
-    pm(r.ppl_base, 4),
-    pm(r.delta_nll, 5),
-    pm(r.kl, 5),
-    pm(r.same_top, 2, 100) + " %",
+    estimateText(r.ppl, 4),
+    estimateText(r.ppl_base, 4),
+    estimateText(r.delta_nll, 5),
+    estimateText(r.kl, 5),
+    estimateText(r.same_top, 2, 100) + " %",
   ]);
   const table = [head, ...rows];
   const widths = head.map((_, i) => Math.max(...table.map((r) => [...r[i]].length)));

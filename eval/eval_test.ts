@@ -240,7 +240,7 @@ Deno.test("summarize() gives a row a source and one over all, and renderReport()
   const rows = summarize([result("a", 1), result("a", 2), result("b", 3)]);
   assert.deepEqual(rows.map((r) => [r.source, r.n_windows, r.n_tokens]), [["a", 2, 10], ["b", 1, 5], ["all", 3, 15]]);
   assert.ok(Math.abs(rows[2].delta_nll.mean - 0.1) < 1e-12);
-  assert.ok(rows[2].delta_nll.se < 1e-12);
+  assert.ok(rows[2].delta_nll.se! < 1e-12);
   const text = renderReport({
     schema: "bloomery.eval/1",
     model: "m",

@@ -5,7 +5,7 @@
  * @module
  */
 import { type ByteSource, decodeLossy, fileSource } from "../core/bytes.ts";
-import { FormatError, UsageError } from "../core/errors.ts";
+import { FormatError, shortList, UsageError } from "../core/errors.ts";
 import { ggufValue, Metadata } from "../core/gguf/metadata.ts";
 import { openGguf } from "../core/gguf/read.ts";
 import { ggmlType } from "../core/gguf/types.ts";
@@ -201,7 +201,7 @@ export function useImatrix(file: ImatrixFile, filter: ImatrixFilter = {}): Imatr
     const never = file.format === "gguf" ? [...sums.counts.keys()].filter((m) => roundAway(sums.counts[m]) === 0) : [];
     if (never.length > 0) unreached.set(name, never);
   }
-  if (bad.length > 0) throw fail(file.path, bad.join("; "), { entries: bad });
+  if (bad.length > 0) throw fail(file.path, shortList(bad, "; "), { entries: bad });
   return { path: file.path, dataset: file.datasets[0], n_chunks: file.n_chunks, entries, unreached };
 }
 
@@ -238,7 +238,7 @@ export function mergeImatrices(files: readonly ImatrixFile[], path: string): Ima
       }
     }
   }
-  if (problems.length > 0) throw fail(first.path, problems.join("; "), { entries: problems });
+  if (problems.length > 0) throw fail(first.path, shortList(problems, "; "), { entries: problems });
   return {
     path,
     format: first.format,

@@ -156,7 +156,7 @@ function syncFile(path: string): void {
   try {
     file.syncDataSync();
   } catch (cause) {
-    throw unwritable(path, cause, "is the disk full?");
+    throw unwritable(path, cause);
   } finally {
     file.close();
   }

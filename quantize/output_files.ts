@@ -121,7 +121,7 @@ export function replaceText(path: string, text: string): void {
     Deno.renameSync(next, path);
   } catch (cause) {
     removeIfThere(next);
-    throw unwritable(path, cause, "is the disk full?");
+    throw unwritable(path, cause);
   }
 }
 

@@ -5,7 +5,7 @@
  * @module
  */
 import { encodeUtf8 } from "../core/bytes.ts";
-import { QuantizeError, UsageError } from "../core/errors.ts";
+import { problemList, QuantizeError, shortList, UsageError } from "../core/errors.ts";
 import { elementCount, trimDims } from "../core/gguf/layout.ts";
 import type { Metadata } from "../core/gguf/metadata.ts";
 import { type GgmlType, ggmlType, rowBytes } from "../core/gguf/types.ts";
@@ -245,19 +245,14 @@ function tellProblem({ tensor, what }: Problem): string {
   return tensor === undefined ? what : `tensor "${tensor}" ${what}`;
 }
 
-/** One line for all tensors with the same trouble, naming each. */
+/** One line for all tensors with the same trouble. */
 function tellProblems(problems: readonly Problem[]): string[] {
   const groups = Map.groupBy(problems, (p) => p.tensor === undefined ? p : p.what);
   return [...groups.values()].map((same) =>
     same.length === 1
       ? tellProblem(same[0])
-      : `each of ${same.length} tensors ${same[0].what}: ${same.map((p) => `"${p.tensor}"`).join(", ")}`
+      : `each of ${same.length} tensors ${same[0].what}: ${shortList(same.map((p) => `"${p.tensor}"`))}`
   );
-}
-
-/** The first names of a list. */
-function someOf(names: readonly string[]): string {
-  return names.slice(0, 8).join(", ") + (names.length > 8 ? ", ..." : "");
 }
 
 interface Named<T> {
@@ -353,8 +348,7 @@ class Planner<T extends SourceTensor> {
     const unreached = this.#unreached(planned);
     if (this.#problems.length > 0) {
       const told = tellProblems(this.#problems);
-      const list = told.length === 1 ? told[0] : `${told.length} problems:\n  ${told.join("\n  ")}`;
-      throw new QuantizeError("quantize.plan", `Cannot quantize ${this.metadata.file}: ${list}`, {
+      throw new QuantizeError("quantize.plan", `Cannot quantize ${this.metadata.file}: ${problemList(told)}`, {
         at: { file: this.metadata.file, problems: this.#problems.map(tellProblem) },
         ...(this.#hint === undefined ? {} : { hint: this.#hint }),
       });
@@ -514,7 +508,7 @@ class Planner<T extends SourceTensor> {
     if (foreign.length > 0) {
       this.#warnings.push(
         `${foreign.length} of the ${imatrix.entries.size} entries of the importance matrix belong to no tensor of the ` +
-          `model: ${someOf(foreign)}`,
+          `model: ${shortList(foreign)}`,
       );
     }
     const without = planned.filter((t) =>
@@ -523,7 +517,7 @@ class Planner<T extends SourceTensor> {
     if (without.length === 0) return;
     this.#warnings.push(
       `${without.length} tensors have no entry in the importance matrix and are encoded without one: ` +
-        someOf(without.map((t) => t.source.name)),
+        shortList(without.map((t) => t.source.name)),
     );
   }
 }

@@ -42,6 +42,8 @@ export interface QuantizeProgress {
   readonly whole: boolean;
   /** Bytes of the source done, of all. */
   readonly done: number;
+  /** Of them, those that an earlier run had done. */
+  readonly resumed: number;
   readonly total: number;
 }
 
@@ -51,6 +53,8 @@ export interface QuantizeResult {
   readonly warnings: readonly string[];
   /** Tensors that an earlier run had written. */
   readonly n_resumed: number;
+  /** Their bytes in the source. */
+  readonly resumed_bytes: number;
 }
 
 const DEFAULT_ROOM = 256 * 2 ** 20;
@@ -129,6 +133,7 @@ class Ring {
 class Run {
   readonly #total: number;
   #done = 0;
+  #resumed = 0;
   readonly #chunk: number;
   readonly #buffers = new Ring(AHEAD + 1);
   /** Settles when the last piece that was asked for has been read. */
@@ -170,7 +175,7 @@ class Run {
         using writer = GgufWriter.create({ path, metadata, tensors: infos, alignment, resume });
         begun.push(part.path);
         n_resumed += resume;
-        for (const t of part.tensors.slice(0, resume)) this.#done += t.sourceBytes;
+        for (const t of part.tensors.slice(0, resume)) this.#resumed += t.sourceBytes;
         const flusher = new Flusher(partialPath(part.path));
         try {
           await this.#stream(part.tensors, resume, (piece, bytes) => {
@@ -199,6 +204,7 @@ class Run {
       summary: summarize(this.plan),
       warnings: [...this.source.warnings, ...this.plan.warnings],
       n_resumed,
+      resumed_bytes: this.#resumed,
     };
   }
 
@@ -255,7 +261,8 @@ class Run {
       index: this.plan.tensors.indexOf(tensor),
       n_tensors: this.plan.tensors.length,
       whole: last,
-      done: this.#done,
+      done: this.#resumed + this.#done,
+      resumed: this.#resumed,
       total: this.#total,
     });
   }

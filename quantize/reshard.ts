@@ -4,7 +4,7 @@
  * Files of `splitGguf` and `mergeGguf` are equal, byte for byte, to those of llama-gguf-split.
  * @module
  */
-import { FormatError, ModelError, QuantizeError, UsageError } from "../core/errors.ts";
+import { FormatError, ModelError, QuantizeError, shortList, UsageError } from "../core/errors.ts";
 import { alignUp, DEFAULT_ALIGNMENT, trimDims } from "../core/gguf/layout.ts";
 import { ggufValue, Metadata } from "../core/gguf/metadata.ts";
 import { type GgufFile, type GgufTensor, openGguf, shardName } from "../core/gguf/read.ts";
@@ -227,7 +227,7 @@ function refuseOtherShapes(taken: readonly GgufTensor[], base: GgufFile, donor: 
   });
   if (wrong.length === 0) return;
   const list = wrong.map((w) => `"${w.tensor}" is [${w.got}], expected [${w.expected}]`);
-  throw new QuantizeError("quantize.splice_shape", `Cannot splice ${donor}: ${list.join("; ")}`, {
+  throw new QuantizeError("quantize.splice_shape", `Cannot splice ${donor}: ${shortList(list, "; ")}`, {
     at: { file: donor, tensors: wrong },
   });
 }

@@ -106,7 +106,7 @@ function quantizeArgs(folder: string, input: string, row: Row, weighted: boolean
 
 const ours = (input: string, row: Row, weighted: boolean, device = "cpu") =>
   seconds(Deno.execPath(), [
-    ...["run", "-A", "--no-check", main, "quantize", "-q", "--device", device],
+    ...["run", "-A", "--no-check", main, "quantize", "-q", "--overwrite", "--device", device],
     ...quantizeArgs(dir, input, row, weighted),
   ]);
 

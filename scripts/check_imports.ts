@@ -1,6 +1,7 @@
 /**
- * Checks the direction of imports: `cli -> serve | eval | quantize -> core <- ffi`, no circles among modules, npm packages each
- * in the modules that may know them, packages for tests in no lock file but theirs, and pointers in ffi/ only. Part of `deno task ok`.
+ * Checks the direction of imports: `cli -> serve | eval | quantize | hub -> core <- ffi`, no circles among modules, npm packages
+ * each in the modules that may know them, packages for tests in no lock file but theirs, and pointers in ffi/ only. Part of
+ * `deno task ok`.
  * @module
  */
 
@@ -13,10 +14,11 @@ const MAY: Readonly<Record<string, readonly string[]>> = {
   quantize: ["core"],
   eval: ["core"],
   serve: ["core"],
-  cli: ["core", "ffi", "quantize", "eval", "serve"],
+  hub: ["core"],
+  cli: ["core", "ffi", "quantize", "eval", "serve", "hub", "deno.json"],
   "mod.ts": ["core", "ffi", "quantize", "eval", "serve"],
   scripts: ["core", "ffi", "quantize", "eval", "serve", "cli", "deno.json", "tests"],
-  tests: ["core", "ffi", "quantize", "eval", "serve", "cli", "mod.ts", "deno.json", "scripts"],
+  tests: ["core", "ffi", "quantize", "eval", "serve", "hub", "cli", "mod.ts", "deno.json", "scripts"],
 };
 
 /** Packages confined to one module or folder; tests and scripts may use any. */
@@ -25,7 +27,7 @@ const CONFINED: Readonly<Record<string, readonly string[]>> = {
   "cli-progress": ["cli/progress.ts"],
   hono: ["serve/"],
   "prom-client": ["serve/"],
-  zod: ["serve/"],
+  zod: ["serve/", "hub/", "cli/config.ts"],
   "@huggingface/jinja": ["core/chat/jinja/"],
 };
 

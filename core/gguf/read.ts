@@ -3,7 +3,7 @@
  * @module
  */
 import { type ByteSource, fileSource } from "../bytes.ts";
-import { FormatError, ModelError } from "../errors.ts";
+import { FormatError, ModelError, shortList } from "../errors.ts";
 import { type GgufHeader, type GgufTensor, readHeader } from "./header.ts";
 import type { Metadata } from "./metadata.ts";
 
@@ -194,10 +194,9 @@ function openOthers(
     }
   }
   if (missing.length > 0) {
-    const shown = missing.slice(0, 20).join(", ") + (missing.length > 20 ? ", ..." : "");
     throw new FormatError(
       "format.missing_shard",
-      `Cannot open ${path}: ${missing.length} of ${count} files of the set are missing: ${shown}`,
+      `Cannot open ${path}: ${missing.length} of ${count} files of the set are missing: ${shortList(missing)}`,
       { at: { file: path, missing }, hint: "fetch the missing files into the same folder" },
     );
   }

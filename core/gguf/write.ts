@@ -5,6 +5,7 @@
  */
 import { encodeUtf8 } from "../bytes.ts";
 import { FormatError } from "../errors.ts";
+import { osHint, osReason } from "../os_error.ts";
 import { MAX_ALIGNMENT, MAX_KEY } from "./header.ts";
 import { alignUp, DEFAULT_ALIGNMENT, MAX_NAME, tensorBytes } from "./layout.ts";
 import { type GgufValue, type Metadata, VALUE_TYPES } from "./metadata.ts";
@@ -38,8 +39,9 @@ export function partialPath(path: string): string {
 }
 
 /** The error for a file that cannot be written, whatever the system says of it. */
-export function unwritable(path: string, cause: unknown, hint?: string): FormatError {
-  return new FormatError("format.unwritable", `Cannot write ${path}: ${(cause as Error).message}`, {
+export function unwritable(path: string, cause: unknown): FormatError {
+  const hint = osHint(cause);
+  return new FormatError("format.unwritable", `Cannot write ${path}: ${osReason(cause)}`, {
     at: { file: path },
     ...hint === undefined ? {} : { hint },
     cause,
@@ -55,7 +57,7 @@ export function writeAll(file: Deno.FsFile, bytes: Uint8Array, path: string): vo
     try {
       done += file.writeSync(bytes.subarray(done));
     } catch (cause) {
-      throw unwritable(path, cause, "is the disk full?");
+      throw unwritable(path, cause);
     }
   }
 }
@@ -88,7 +90,7 @@ export function fileTarget(path: string, keep: number = 0): WritableTarget {
     try {
       file.syncSync();
     } catch (cause) {
-      throw unwritable(path, cause, "is the disk full?");
+      throw unwritable(path, cause);
     }
   };
   return {

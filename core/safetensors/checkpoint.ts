@@ -4,7 +4,7 @@
  * @module
  */
 import { type ByteSource, decodeUtf8 } from "../bytes.ts";
-import { FormatError } from "../errors.ts";
+import { FormatError, problemList, shortList } from "../errors.ts";
 import { openSafetensors, type SafetensorsFile, type SafetensorsTensor } from "./file.ts";
 
 /** Indexes by the layouts that a release may come in: the hub's, and Mistral's own. The first that is there counts. */
@@ -202,9 +202,8 @@ class Opener {
   }
 
   #refuse(): void {
-    const n = this.#problems.length;
-    if (n === 0) return;
-    const list = n === 1 ? this.#problems[0] : `${n} problems:\n  ${this.#problems.join("\n  ")}`;
+    if (this.#problems.length === 0) return;
+    const list = problemList(this.#problems);
     throw new FormatError("format.checkpoint", `Cannot use the checkpoint ${this.dir}: ${list}`, {
       at: { file: this.dir, problems: this.#problems },
       hint: "fetch the files named here again",
@@ -246,7 +245,7 @@ class Opener {
     if (onDisk.length === 1) return [...onDisk];
     const what = onDisk.length === 0
       ? "it holds no safetensors file"
-      : `it holds ${onDisk.length} safetensors files (${onDisk.slice(0, 8).join(", ")}) and no ${this.#indexName}`;
+      : `it holds ${onDisk.length} safetensors files (${shortList(onDisk)}) and no ${this.#indexName}`;
     throw new FormatError("format.unreadable", `Cannot open ${this.dir} as a checkpoint: ${what}`, {
       at: { file: this.dir, files: onDisk },
       hint: "give the folder that holds config.json and the safetensors files",

@@ -24,6 +24,8 @@ export interface PrepareProgress {
   readonly whole: boolean;
   /** Tensor bytes written, of all. */
   readonly bytes: number;
+  /** Of them, those that an earlier run had written. */
+  readonly resumed: number;
   readonly totalBytes: number;
 }
 

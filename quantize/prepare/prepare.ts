@@ -99,6 +99,7 @@ class Run {
   readonly #totalBytes: number;
   readonly #begun: string[] = [];
   #bytes = 0;
+  #resumed = 0;
   #index = 0;
 
   constructor(
@@ -159,7 +160,7 @@ class Run {
   async #write(file: FilePlan, resume: number, no: number, journal: Journal): Promise<number> {
     const { path, metadata, tensors } = file;
     this.#index += resume;
-    for (const t of tensors.slice(0, resume)) this.#bytes += bytesOf(path, t);
+    for (const t of tensors.slice(0, resume)) this.#resumed += bytesOf(path, t);
     using writer = GgufWriter.create({ path, metadata, tensors, resume, pad: this.options.vocabOnly !== true });
     this.#begun.push(path);
     const flusher = new Flusher(partialPath(path));
@@ -193,7 +194,8 @@ class Run {
         index: this.#index,
         n_tensors: this.source.tensors.length,
         whole: row + rows === tensor.n_rows,
-        bytes: this.#bytes,
+        bytes: this.#resumed + this.#bytes,
+        resumed: this.#resumed,
         totalBytes: this.#totalBytes,
       });
     }

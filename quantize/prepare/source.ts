@@ -3,13 +3,13 @@
  * demand. `prepare` writes it down; `quantize --hf` reads from it without a file between.
  * @module
  */
-import { ModelError, QuantizeError } from "../../core/errors.ts";
+import { ModelError, problemList, QuantizeError, shortList } from "../../core/errors.ts";
 import { ggufValue, Metadata } from "../../core/gguf/metadata.ts";
 import { type GgmlType, ggmlType } from "../../core/gguf/types.ts";
 import type { TensorInfo } from "../../core/gguf/write.ts";
 import type { FileRange } from "../../core/program/backend.ts";
 import { type Checkpoint, openCheckpoint } from "../../core/safetensors/read.ts";
-import { globs } from "../patterns.ts";
+import { globs, unmatched } from "../patterns.ts";
 import { familyOf } from "./arch/mod.ts";
 import { Config } from "./config.ts";
 import { convertFloats, elementAt, f32Of, firstNonFinite, type FloatType, release, toF32 } from "./dtype.ts";
@@ -109,7 +109,7 @@ function textName(name: string): string | undefined {
 /** Refuses with all problems at once. */
 function refuse(dir: string, problems: readonly string[]): void {
   if (problems.length === 0) return;
-  const list = problems.length === 1 ? problems[0] : `${problems.length} problems:\n  ${problems.join("\n  ")}`;
+  const list = problemList(problems);
   throw new ModelError("model.checkpoint", `Cannot prepare ${dir}: ${list}`, {
     at: { file: dir, problems },
     hint: "tensors that are not needed can be left out with --ignore PATTERN; a wrong family is set right with --arch",
@@ -337,6 +337,17 @@ class Preparation {
     }
     if (unmapped.length > 0) this.#unmapped(unmapped);
     if (!only && !this.arrived) this.#problems.push(...rules.missing());
+    if (!this.arrived) {
+      const made = outputs.map(({ name }) => name);
+      const idle: [string, string[]][] = [
+        ["--only", unmatched(this.options.only, made)],
+        ["--drop", unmatched(this.options.drop, made)],
+        ["--ignore", unmatched(this.options.ignore, this.#names)],
+      ];
+      for (const [flag, patterns] of idle) {
+        for (const pattern of patterns) this.#warnings.push(`${flag} ${pattern} fits no tensor`);
+      }
+    }
     const isTrunk = (name: string) => Number(/^blk\.(\d+)\./.exec(name)?.[1] ?? Infinity) < c.n_layer;
     const kept = outputs.filter(({ name }) =>
       (!only || only.test(name)) && !drop?.test(name) && !(this.options.mtp === "only" && isTrunk(name))
@@ -345,9 +356,8 @@ class Preparation {
   }
 
   #unmapped(names: readonly string[]): void {
-    const shown = names.slice(0, 100).map((n) => `"${n}"`).join(", ");
-    const more = names.length > 100 ? ` and ${names.length - 100} more` : "";
-    this.#problems.push(`${names.length} tensors have no place in architecture ${this.#family.arch}: ${shown}${more}`);
+    const shown = shortList(names.map((n) => `"${n}"`));
+    this.#problems.push(`${names.length} tensors have no place in architecture ${this.#family.arch}: ${shown}`);
   }
 
   #typed({ name, view }: Output): Planned {

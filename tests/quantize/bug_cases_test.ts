@@ -12,7 +12,7 @@ import { BloomeryError } from "../../core/errors.ts";
 import { dequantize } from "../../core/program/dequantize.ts";
 import type { Command } from "../../cli/command.ts";
 import { inspect } from "../../cli/inspect.ts";
-import type { Io } from "../../cli/io.ts";
+import { fakeIo } from "../../cli/_testing.ts";
 import { parseArgs } from "../../cli/parse.ts";
 import { prepare } from "../../cli/prepare.ts";
 import { quantize } from "../../cli/quantize.ts";
@@ -37,19 +37,11 @@ interface Ran {
 
 /** Runs a command line in this process. Anything but a result or an error of the project is a crash, and thrown. */
 async function run(...argv: string[]): Promise<Ran> {
-  const parsed = parseArgs(argv, [inspect, prepare, quantize] as readonly Command[], "");
+  // Many cases write the same file again.
+  const again = argv[0] === "inspect" ? [] : ["--overwrite"];
+  const parsed = parseArgs([...argv, ...again], [inspect, prepare, quantize] as readonly Command[], "");
   assert(parsed.kind === "run");
-  const warnings: string[] = [];
-  const io: Io = {
-    out() {},
-    note() {},
-    warn: (line) => void warnings.push(line),
-    error() {},
-    bar: () => ({ update() {}, stop() {} }),
-    json() {},
-    signal: new AbortController().signal,
-    isTerminal: false,
-  };
+  const { io, printed: { warnings } } = fakeIo();
   try {
     return {
       code: await parsed.command.run({ args: parsed.args, flags: parsed.flags, io }),

@@ -104,7 +104,9 @@ Deno.test("rows that are no whole blocks fall back, and the closing summary says
 Deno.test("noFallback refuses before anything is written, naming every tensor (C1)", async () => {
   using bench = new Bench({ n_embd: 96, n_ff: 160, n_vocab: 32 });
   const error = await refused(bench.run("Q4_K_M", { noFallback: true }), "quantize.plan");
-  for (const name of ["token_embd.weight", "blk.1.ffn_down.weight"]) assert.match(error.message, new RegExp(name));
+  const named = (error.at.problems as string[]).join("\n");
+  for (const name of ["token_embd.weight", "blk.1.ffn_down.weight"]) assert.match(named, new RegExp(name));
+  assert.match(error.message, /"token_embd\.weight", "\S+", "\S+" and 9 more\n/);
   assert.deepEqual(bench.files(), ["in.gguf"]);
 });
 
@@ -113,8 +115,9 @@ Deno.test("an importance matrix of half the model: small types are refused with 
   const imatrix = imatrixFor((name) => name.startsWith("blk.0."));
   const error = await refused(bench.run("IQ2_XXS", { imatrix }), "quantize.plan");
   for (const part of ["attn_q", "attn_k", "ffn_up", "ffn_gate"]) {
-    assert.match(error.message, new RegExp(`blk\\.1\\.${part}`));
-    assert.doesNotMatch(error.message, new RegExp(`blk\\.0\\.${part}`));
+    const named = (error.at.problems as string[]).join("\n");
+    assert.match(named, new RegExp(`blk\\.1\\.${part}`));
+    assert.doesNotMatch(named, new RegExp(`blk\\.0\\.${part}`));
   }
   assert.match(error.hint!, /--tensor-type/);
   assert.deepEqual(bench.files(), ["in.gguf"]);

@@ -1,0 +1,166 @@
+/**
+ * Flags of llama-server and llama-cli that are accepted and change nothing here, so that their command lines, environment
+ * variables and service files can be kept. Each says why; the user is told once a run.
+ * @module
+ */
+import type { Flag } from "./command.ts";
+
+type More = Partial<Omit<Flag, "name" | "noEffect">>;
+
+/** A switch: `--NAME`, and `--no-NAME` where `off` is given. */
+const toggle = (name: string, why: string, more: More = {}): Flag => ({
+  name,
+  type: "bool",
+  help: "accepted, no effect",
+  noEffect: why,
+  ...more,
+});
+
+/** A flag with a value that is not looked at. */
+const value = (name: string, why: string, more: More = {}): Flag => ({
+  name,
+  type: "string",
+  value: "VALUE",
+  help: "accepted, no effect",
+  noEffect: why,
+  ...more,
+});
+
+const ONE_DEVICE = "a model runs on one device, see --device";
+const LOADING = "weights are always read into the device's memory at the start";
+const ATTENTION = "attention is always computed without the whole matrix of scores";
+const SPECULATION = "answers are not drafted; they are the same without";
+const THREADS = "the threads of --threads do all the work";
+const LOG = "the log has one form";
+
+/** Accepted by every command that runs a model. */
+export const LLAMA_MODEL_FLAGS: readonly Flag[] = [
+  value("batch-size", "prompts are cut by --ubatch-size alone", { alias: ["b"], env: "LLAMA_ARG_BATCH" }),
+  value("flash-attn", ATTENTION, {
+    alias: ["fa"],
+    choices: ["on", "off", "auto"],
+    bare: "on",
+    env: "LLAMA_ARG_FLASH_ATTN",
+  }),
+  value("threads-batch", THREADS, { alias: ["tb"] }),
+  value("cpu-mask", THREADS, { alias: ["C"] }),
+  value("cpu-range", THREADS, { alias: ["Cr"] }),
+  value("cpu-strict", THREADS),
+  value("prio", THREADS),
+  value("poll", THREADS),
+  value("numa", THREADS, { env: "LLAMA_ARG_NUMA" }),
+  value("split-mode", ONE_DEVICE, { alias: ["sm"], env: "LLAMA_ARG_SPLIT_MODE" }),
+  value("tensor-split", ONE_DEVICE, { alias: ["ts"], env: "LLAMA_ARG_TENSOR_SPLIT" }),
+  value("main-gpu", ONE_DEVICE, { alias: ["mg"], env: "LLAMA_ARG_MAIN_GPU" }),
+  value("override-tensor", ONE_DEVICE, { alias: ["ot"], env: "LLAMA_ARG_OVERRIDE_TENSOR" }),
+  value("rpc", ONE_DEVICE, { env: "LLAMA_ARG_RPC" }),
+  toggle("cpu-moe", ONE_DEVICE, { alias: ["cmoe"], env: "LLAMA_ARG_CPU_MOE" }),
+  value("n-cpu-moe", ONE_DEVICE, { alias: ["ncmoe"], env: "LLAMA_ARG_N_CPU_MOE" }),
+  toggle("kv-offload", ONE_DEVICE, { alias: ["kvo"], off: ["nkvo"], env: "LLAMA_ARG_KV_OFFLOAD" }),
+  toggle("op-offload", ONE_DEVICE, { off: [] }),
+  toggle("no-host", ONE_DEVICE, { env: "LLAMA_ARG_NO_HOST" }),
+  value("fit", "what was asked for is kept, or refused with the sum that does not fit", {
+    choices: ["on", "off"],
+    bare: "on",
+    env: "LLAMA_ARG_FIT",
+  }),
+  value("fit-target", "see --fit", { alias: ["fitt"], env: "LLAMA_ARG_FIT_TARGET" }),
+  value("fit-ctx", "see --fit", { alias: ["fitc"], env: "LLAMA_ARG_FIT_CTX" }),
+  value("load-mode", LOADING, { alias: ["lm"], env: "LLAMA_ARG_LOAD_MODE" }),
+  value("lazy-mode", LOADING, { alias: ["lzm"], env: "LLAMA_ARG_LAZY_MODE" }),
+  toggle("mmap", LOADING, { off: [], env: "LLAMA_ARG_MMAP" }),
+  toggle("mlock", LOADING, { env: "LLAMA_ARG_MLOCK" }),
+  toggle("direct-io", LOADING, { alias: ["dio"], off: [] }),
+  toggle("repack", "weights are laid out for the device in any case", {
+    off: ["nr"],
+    env: "LLAMA_ARG_REPACK",
+  }),
+  toggle("warmup", "nothing has to be warmed up", { off: [], env: "LLAMA_ARG_WARMUP" }),
+  toggle("check-tensors", "bloomery inspect --check reads a file for that"),
+  toggle("swa-full", "the cache keeps every token", { env: "LLAMA_ARG_SWA_FULL" }),
+  value("defrag-thold", "the cache consists of pages and needs no defragmenting", {
+    alias: ["dt"],
+    env: "LLAMA_ARG_DEFRAG_THOLD",
+  }),
+  toggle("perf", "rates are printed or answered in any case", { off: [], env: "LLAMA_ARG_PERF" }),
+  toggle("context-shift", "an answer ends where the context is full", { off: [], env: "LLAMA_ARG_CONTEXT_SHIFT" }),
+  value("keep", "an answer ends where the context is full"),
+  toggle("jinja", "chat templates are always Jinja", { off: [], env: "LLAMA_ARG_JINJA" }),
+  value("model-draft", SPECULATION, { alias: ["md", "spec-draft-model"], env: "LLAMA_ARG_SPEC_DRAFT_MODEL" }),
+  value("spec-type", SPECULATION, { env: "LLAMA_ARG_SPEC_TYPE" }),
+  value("spec-draft-n-max", SPECULATION, { alias: ["draft-max", "draft"], env: "LLAMA_ARG_SPEC_DRAFT_N_MAX" }),
+  value("spec-draft-n-min", SPECULATION, { alias: ["draft-min"], env: "LLAMA_ARG_SPEC_DRAFT_N_MIN" }),
+  value("spec-draft-p-min", SPECULATION, { alias: ["draft-p-min"], env: "LLAMA_ARG_SPEC_DRAFT_P_MIN" }),
+  toggle("backend-sampling", "sampling runs where it is fastest", { alias: ["bs"], env: "LLAMA_ARG_BACKEND_SAMPLING" }),
+  toggle("log-disable", "see --quiet"),
+  value("log-colors", LOG, { choices: ["on", "off", "auto"], bare: "on", env: "LLAMA_ARG_LOG_COLORS" }),
+  value("log-verbosity", "see --verbose", { alias: ["lv", "verbosity"], env: "LLAMA_ARG_LOG_VERBOSITY" }),
+  toggle("log-prefix", LOG, { off: [], env: "LLAMA_ARG_LOG_PREFIX" }),
+  toggle("log-timestamps", LOG, { off: [], env: "LLAMA_ARG_LOG_TIMESTAMPS" }),
+];
+
+/** Accepted by `serve` besides. */
+export const LLAMA_SERVER_FLAGS: readonly Flag[] = [
+  toggle("cont-batching", "requests always share their steps", {
+    alias: ["cb"],
+    off: ["nocb"],
+    env: "LLAMA_ARG_CONT_BATCHING",
+  }),
+  toggle("metrics", "/metrics is always there", { env: "LLAMA_ARG_ENDPOINT_METRICS" }),
+  toggle("cache-prompt", "a request's cache_prompt decides; the answer is the same either way", {
+    off: [],
+    env: "LLAMA_ARG_CACHE_PROMPT",
+  }),
+  value("cache-reuse", "only whole beginnings of prompts are kept", { env: "LLAMA_ARG_CACHE_REUSE" }),
+  value("cache-ram", "prompts are kept in the cache of --ctx-size", { alias: ["cram"], env: "LLAMA_ARG_CACHE_RAM" }),
+  toggle("cache-idle-slots", "see --cache-ram", { off: [], env: "LLAMA_ARG_CACHE_IDLE_SLOTS" }),
+  value("ctx-checkpoints", "the cache keeps every token", {
+    alias: ["ctxcp", "swa-checkpoints"],
+    env: "LLAMA_ARG_CTX_CHECKPOINTS",
+  }),
+  value("slot-prompt-similarity", "the slot with the longest common beginning is taken", { alias: ["sps"] }),
+  value("threads-http", "requests are read by one thread", { env: "LLAMA_ARG_THREADS_HTTP" }),
+  value("timeout", "connections stay as long as they are used", { alias: ["to"], env: "LLAMA_ARG_TIMEOUT" }),
+  toggle("ui", "there is no web page here", { alias: ["webui"], off: ["no-webui"], env: "LLAMA_ARG_UI" }),
+  value("tags", "tags are not shown", { env: "LLAMA_ARG_TAGS" }),
+  toggle("reuse-port", "one server has the port", { env: "LLAMA_ARG_REUSE_PORT" }),
+];
+
+/** Accepted by `run` besides. */
+export const LLAMA_CLI_FLAGS: readonly Flag[] = [
+  toggle("conversation", "there is a chat where no prompt is given", { alias: ["cnv"] }),
+  toggle("color", "answers are not coloured", { alias: ["co"] }),
+  toggle("simple-io", "a terminal is recognized"),
+  toggle("interactive", "there is a chat where no prompt is given", { alias: ["i"] }),
+  toggle("single-turn", "a prompt on the command line is answered once", { alias: ["st"] }),
+  toggle("display-prompt", "prompts are not printed", { off: [] }),
+  toggle("show-timings", "rates are printed, see --quiet", { off: [] }),
+];
+
+/** Flags that would change answers in a way that is not there; accepting them silently would be wrong. */
+export const REFUSED: Readonly<Record<string, string>> = {
+  "lora": "adapters are not supported; merge the adapter into the model",
+  "lora-scaled": "adapters are not supported; merge the adapter into the model",
+  "control-vector": "control vectors are not supported",
+  "control-vector-scaled": "control vectors are not supported",
+  "mmproj": "images and audio are not supported",
+  "mm": "images and audio are not supported",
+  "embedding": "embeddings are not supported",
+  "embeddings": "embeddings are not supported",
+  "rerank": "reranking is not supported",
+  "reranking": "reranking is not supported",
+  "rope-scaling": "the file's rope keys decide; change them with bloomery quantize --override-kv",
+  "rope-scale": "the file's rope keys decide; change them with bloomery quantize --override-kv",
+  "rope-freq-base": "the file's rope keys decide; change them with bloomery quantize --override-kv",
+  "rope-freq-scale": "the file's rope keys decide; change them with bloomery quantize --override-kv",
+  "yarn-orig-ctx": "the file's rope keys decide; change them with bloomery quantize --override-kv",
+  "model-url": "download the file, or use --hf-repo",
+  "mu": "download the file, or use --hf-repo",
+  "models-dir": "one server serves one model",
+  "models-preset": "one server serves one model",
+  "tools": "the server runs no tools; clients do",
+  "agent": "the server runs no tools; clients do",
+  "ssl-key-file": "put a proxy with TLS before the server",
+  "ssl-cert-file": "put a proxy with TLS before the server",
+  "slot-save-path": "slots cannot be saved to files",
+};

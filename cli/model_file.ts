@@ -1,0 +1,56 @@
+/**
+ * Which model file a command works on: the one of `--model`, or a downloaded one of `--hf-repo`.
+ * @module
+ */
+import { UsageError } from "../core/errors.ts";
+import type { Pulled } from "../hub/mod.ts";
+import type { Flags } from "./command.ts";
+import type { Io } from "./io.ts";
+
+/** Downloads a model of the Hub, where it is not there yet. Flags: `HUB_FLAGS`. */
+export async function pullFromFlags(name: string, flags: Flags, io: Io): Promise<Pulled> {
+  const { defaultCacheDir, pullModel } = await import("../hub/mod.ts");
+  let bar: ReturnType<Io["bar"]> | undefined;
+  using _ = io.hold();
+  io.ifInterrupted("stopped: the same command goes on where this one stopped");
+  const pulled = await pullModel(name, {
+    endpoint: flags.str("hf-endpoint")!,
+    token: flags.str("hf-token"),
+    cacheDir: flags.str("cache-dir") ?? defaultCacheDir((variable) => Deno.env.get(variable)),
+    file: flags.str("hf-file"),
+    offline: flags.bool("offline"),
+    signal: io.signal,
+    onProgress: (p) => (bar ??= io.bar("download", p.total, "B")).update(p.done, p.resumed),
+    onRetry: (text) => io.note(text),
+    onNote: (text) => io.warn(text),
+  });
+  if (pulled.fetched > 0) bar?.stop();
+  else bar?.cancel();
+  io.ifInterrupted(undefined);
+  return pulled;
+}
+
+/**
+ * The path of the model that the flags name. Flags: `MODEL_SOURCE_FLAGS`.
+ * @throws {UsageError} `usage.missing_flag`, `usage.model`
+ */
+export async function modelPath(flags: Flags, io: Io): Promise<string> {
+  const model = flags.str("model"), repo = flags.str("hf-repo");
+  if (model !== undefined && repo !== undefined) {
+    // An environment variable of a service must not stand in the way of a flag.
+    const origin = (name: string) => flags.origins.get(name);
+    if (origin("model") === origin("hf-repo")) {
+      throw new UsageError("usage.model", "Cannot use two models: both --model and --hf-repo are given", {
+        hint: "give one of them",
+      });
+    }
+    const order = ["flag", "env", "config"];
+    const first = order.indexOf(origin("model")!) < order.indexOf(origin("hf-repo")!);
+    return first ? model : (await pullFromFlags(repo, flags, io)).path;
+  }
+  if (model !== undefined) return model;
+  if (repo !== undefined) return (await pullFromFlags(repo, flags, io)).path;
+  throw new UsageError("usage.missing_flag", "Cannot work without a model: found neither -m nor -hf", {
+    hint: "give -m FILE, or -hf OWNER/REPO to download one",
+  });
+}

@@ -1,0 +1,85 @@
+/**
+ * How a server's context is divided: `--ctx-size` is the total over all slots, as llama-server has it.
+ * @module
+ */
+import { UsageError } from "../core/errors.ts";
+import type { Flag, Flags } from "./command.ts";
+import { COMMON } from "./flags.ts";
+
+/** Slots where `--parallel` does not say how many. */
+const AUTO_SLOTS = 4;
+
+export const SLOT_FLAGS = {
+  ctxSize: {
+    ...COMMON.ctxSize,
+    help:
+      "tokens of context over all slots (n_ctx), 0 = as if not given: a slot has --ctx-size / --parallel of them, or all " +
+      "where slots share them (--kv-unified); default: each slot has what the model was trained for, at most 8192",
+  },
+  parallel: {
+    name: "parallel",
+    alias: ["np"],
+    type: "int",
+    value: "N",
+    default: -1,
+    min: -1,
+    max: 256,
+    words: { auto: -1 },
+    env: "LLAMA_ARG_N_PARALLEL",
+    help: `requests answered at the same time (slots), -1 = ${AUTO_SLOTS} that share the context`,
+  },
+  unified: {
+    name: "kv-unified",
+    alias: ["kvu"],
+    type: "bool",
+    off: ["no-kvu"],
+    env: "LLAMA_ARG_KV_UNIFIED",
+    help:
+      "every slot may take the whole context; where it is full, requests give way to others; default with --parallel -1",
+  },
+  perSlot: {
+    name: "kv-unified-per-slot",
+    type: "int",
+    value: "N",
+    min: 1,
+    env: "LLAMA_ARG_KV_UNIFIED_PER_SLOT",
+    help: "most tokens of a slot",
+  },
+  cacheSize: {
+    name: "cache-size",
+    type: "int",
+    value: "N",
+    min: 1,
+    help: "tokens the cache holds over all slots, where they are to be fewer than the slots' contexts together",
+  },
+} as const satisfies Record<string, Flag>;
+
+export interface Slots {
+  readonly n_slots: number;
+  /** Most tokens of a slot. */
+  readonly n_ctx: number;
+  /** Tokens of all slots together. */
+  readonly n_cache: number;
+}
+
+/**
+ * @param defaultContext A slot's context where no flag says it.
+ * @throws {UsageError} `usage.context` when a slot gets nothing
+ */
+export function slotsOf(flags: Flags, defaultContext: number): Slots {
+  const asked = flags.num("parallel") ?? -1;
+  const n_slots = asked < 1 ? AUTO_SLOTS : asked;
+  const unified = flags.has("kv-unified") ? flags.bool("kv-unified") : asked < 1;
+  const perSlot = flags.num("kv-unified-per-slot");
+  const total = flags.num("ctx-size") || undefined;
+  const whole = total === undefined ? perSlot ?? defaultContext : unified ? total : Math.floor(total / n_slots);
+  const n_ctx = Math.min(whole, perSlot ?? Infinity);
+  if (n_ctx < 1) {
+    throw new UsageError("usage.context", `Cannot divide a context of ${total} tokens among ${n_slots} slots`, {
+      at: { n_ctx: total, n_slots },
+      hint: "raise --ctx-size, lower --parallel, or let slots share it with --kv-unified",
+    });
+  }
+  const n_cache = flags.num("cache-size") ?? total ?? n_ctx * n_slots;
+  return { n_slots, n_ctx, n_cache: Math.max(n_cache, n_ctx) };
+}
