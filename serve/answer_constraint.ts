@@ -1,5 +1,5 @@
 /**
- * What may come next in an answer, as a generation asks.
+ * The interface through which a generation asks which tokens may come next.
  * @module
  */
 export interface AnswerConstraint {
@@ -12,6 +12,6 @@ export interface AnswerConstraint {
    * @throws TextError `text.no_candidate` where the vocabulary cannot write what the form asks for.
    */
   apply(logits: Float32Array): void;
-  /** Goes on by the chosen token; the tracker has taken it before. */
+  /** Takes the chosen token. The tracker must have taken it already. */
   accept(token: number): void;
 }

@@ -1,5 +1,5 @@
 /**
- * A conversation's answer under way, whatever API asked for it: prompt, generation and the parser that takes it apart.
+ * Starts the answer to a conversation, for every API: prompt, generation, and the parser that splits the answer.
  * @module
  */
 import type { AnswerRequest, App } from "./app.ts";

@@ -1,6 +1,6 @@
 /**
- * A chat template as the server uses it: rendering, the parser that fits its answers, and what of a model's markup must
- * reach that parser.
+ * A chat template as the server uses it: it renders prompts, makes parsers and trackers of answers, and knows which control
+ * tokens these must see.
  * @module
  */
 import { ChatFormat as ModelFormat, textContent } from "../core/chat/format.ts";

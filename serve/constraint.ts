@@ -1,6 +1,6 @@
 /**
- * What an answer must look like, when the request says so: a grammar or a JSON schema, in force from the answer's first
- * character on, or from the end of its reasoning.
+ * Enforces the form that a request asks for, a grammar or a JSON schema, from the answer's first token on or from the end
+ * of its reasoning.
  * @module
  */
 import type { AnswerTracker } from "../core/chat/tracker.ts";
@@ -10,21 +10,33 @@ import {
   compileJsonSchema,
   type Grammar,
   GrammarMatcher,
+  type GrammarTrigger,
+  TriggerWatch,
   VocabTrie,
 } from "../core/sampling/grammar/mod.ts";
 import type { AnswerConstraint } from "./answer_constraint.ts";
 import { ApiError, badRequest, unsupported } from "./errors.ts";
 import type { CallForm } from "./forced_call.ts";
-import { LazyConstraint } from "./lazy_constraint.ts";
+import { CallOpening, LazyConstraint } from "./lazy_constraint.ts";
 import type { ServedModel, Tokenizer } from "./model.ts";
 
 /** The fields that ask for a form. */
 export interface FormRequest {
   grammar?: string | undefined;
+  /** The grammar is in force from one of its triggers on, and nothing before. */
+  grammar_lazy?: boolean | undefined;
+  grammar_triggers?: readonly TriggerRequest[] | undefined;
   json_schema?: unknown;
   response_format?: ResponseFormat | undefined;
   /** A call that the answer must be. */
   call?: CallForm | undefined;
+}
+
+/** A trigger as llama-server's clients write it: type 0 is a token, 1 a word, 2 and 3 are patterns. */
+export interface TriggerRequest {
+  type: number;
+  value?: string | undefined;
+  token?: number | undefined;
 }
 
 /** OpenAI's `response_format`; llama-server also takes a schema beside `json_object`. */
@@ -55,13 +67,53 @@ export function constraintOf(
   model: ServedModel,
   reasoning?: BeforeForm,
   warn: (text: string) => void = () => {},
-): Constraint | undefined {
+): AnswerConstraint | undefined {
   const forms = formsOf(request), grammar = grammarOf(forms, warn);
+  const triggers = triggersOf(request, model);
   if (grammar === undefined) return undefined;
+  if (triggers !== undefined) {
+    const { tokenizer } = model, watch = new TriggerWatch(triggers);
+    return new LazyConstraint({
+      begin: () => new GrammarMatcher(grammar, vocabOf(model)),
+      opening: {
+        bytes: (token) => watch.push(token, tokenizer.pieceBytes(token, true)),
+        left: () => {},
+      },
+      bytesOf: (token) => shownBytes(model, token),
+      eogIds: tokenizer.eogIds,
+    });
+  }
   const named = forms[0].param === "grammar" || forms[0].param === "json_schema";
   return new Constraint(new GrammarMatcher(grammar, vocabOf(model)), model, {
     reasoning: reasoning && named ? { ...reasoning, opener: undefined } : reasoning,
     markers: request.call !== undefined,
+  });
+}
+
+/** The triggers of a lazy grammar; undefined when the grammar is in force at once. */
+function triggersOf(request: FormRequest, { tokenizer }: ServedModel): GrammarTrigger[] | undefined {
+  if (!request.grammar_lazy) return undefined;
+  if (!request.grammar) throw badRequest("grammar_lazy: needs a grammar", "grammar_lazy");
+  const given = request.grammar_triggers ?? [];
+  if (given.length === 0) {
+    throw badRequest("grammar_lazy: needs grammar_triggers, and there are none", "grammar_triggers");
+  }
+  return given.map(({ type, value, token }, i) => {
+    const param = `grammar_triggers[${i}]`;
+    if (type === 1 && value) return { word: value };
+    if (type !== 0) {
+      throw unsupported(
+        param,
+        `expected type 0 (a token) or 1 (a word, in "value"), found ${JSON.stringify(given[i])}`,
+      );
+    }
+    const ids = token === undefined
+      ? tokenizer.encode(value ?? "", { addSpecial: false, parseSpecial: true })
+      : Int32Array.of(token);
+    if (ids.length !== 1 || ids[0] < 0 || ids[0] >= tokenizer.n_vocab) {
+      throw badRequest(`${param}: expected one token of the vocabulary, found ${JSON.stringify(given[i])}`, param);
+    }
+    return { token: ids[0] };
   });
 }
 
@@ -144,7 +196,7 @@ function compiled(key: string, compile: () => Grammar): Grammar {
   return grammar;
 }
 
-/** Forms of tools that could not be compiled, which is told once. */
+/** Forms of tools that could not be compiled: the server warns once about each. */
 const failed = new Set<string>();
 
 const vocabs = new WeakMap<Tokenizer, VocabTrie>();
@@ -169,8 +221,8 @@ function shownBytes({ tokenizer, chat }: ServedModel, id: number): Uint8Array {
 }
 
 /**
- * The constraint of an answer that may call tools: none until a call begins. Undefined where the family has no form, or
- * the tools' parameters cannot be compiled, of which `warn` is told.
+ * The constraint of an answer that may call tools: it enforces nothing until a call begins. Undefined when the family has no
+ * form, or when the tools' parameters cannot be compiled, which `warn` receives.
  */
 export function lazyConstraint(
   call: Form,
@@ -188,14 +240,13 @@ export function lazyConstraint(
     if (!(error instanceof BloomeryError)) throw error;
     failed.add(call.key);
     if (failed.size > MAX_RECENT) failed.delete(failed.keys().next().value!);
-    warn(`tools: calls are not held to the tools' parameters: ${error.message}`);
+    warn(`tools: the server does not enforce the tools' parameters: ${error.message}`);
     return undefined;
   }
   if (!known && grammar.ignored.length > 0) warn(`tools: the server does not enforce ${listOf(grammar.ignored)}`);
   return new LazyConstraint({
     begin: () => new GrammarMatcher(grammar, vocabOf(model)),
-    triggers: chat.callTriggers,
-    tracker,
+    opening: new CallOpening(tracker, chat.callTriggers),
     bytesOf: (token) => shownBytes(model, token),
     eogIds: tokenizer.eogIds,
   });

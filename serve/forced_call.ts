@@ -1,5 +1,6 @@
 /**
- * `tool_choice` "required" or a named function: the answer has to be a call, so its form is the call's.
+ * The forms of calls: of an answer that must be a call (`tool_choice` "required" or a named function), and of calls that the
+ * model may make.
  * @module
  */
 import { TextError } from "../core/errors.ts";
@@ -9,7 +10,7 @@ import { badRequest, unsupported } from "./errors.ts";
 import type { ChatFormat } from "./model.ts";
 import type { Conversation } from "./schemas.ts";
 
-/** A form by its text, for grammars that are kept, and how to make it. */
+/** A form: the key under which its grammar is cached, and how to compile it. */
 export interface CallForm {
   param: "tool_choice";
   key: string;
@@ -26,7 +27,7 @@ export interface CallForm {
 export function forcedCall(request: Conversation, chat: ChatFormat): CallForm | undefined {
   const { tool_choice: choice, tools = [] } = request;
   if (choice === "none" || (choice ?? "auto") === "auto") return undefined;
-  if (tools.length === 0) throw badRequest("tool_choice: asks for a call, and the request has no tools", "tool_choice");
+  if (tools.length === 0) throw badRequest("tool_choice: requires a call, but the request has no tools", "tool_choice");
   const named = typeof choice === "object" ? tools.filter((t) => t.function.name === choice.function.name) : tools;
   if (typeof choice === "object" && named.length === 0) {
     const param = "tool_choice.function.name";
@@ -44,7 +45,7 @@ export function possibleCall(request: Conversation, chat: ChatFormat): CallForm 
 
 type Tools = NonNullable<Conversation["tools"]>;
 
-/** @param lenient A tool whose parameters cannot be compiled is called with any, and the others are held to theirs. */
+/** @param lenient A tool whose parameters cannot be compiled may get any arguments; the others are held to theirs. */
 function formOf(named: Tools, many: boolean, chat: ChatFormat, lenient = false): CallForm {
   const strict = named.filter((tool) => tool.function.strict === true).map((tool) => `${tool.function.name}: `);
   return {

@@ -1,8 +1,9 @@
 /**
  * One answer: the job that the scheduler runs, and the stream of text that a route reads.
  *
- * Tokens become bytes, bytes become text (never half a character), text passes the stop strings (never part of one), and
- * what is certain becomes an event. Each token's record travels with the event that shows the beginning of its text.
+ * Tokens become bytes, bytes become text (never half a character), the answer's text passes the stop strings (never part
+ * of one), and text that is certain becomes an event. A token's record travels with the event that shows the beginning of
+ * its text.
  * @module
  */
 import { StopMatcher } from "../core/chat/stop.ts";
@@ -29,7 +30,7 @@ export interface GenerationOptions {
   slotId?: number | undefined;
   /** The form that the answer must have. */
   constraint?: AnswerConstraint | undefined;
-  /** Follows the answer, for constraint, budget and stop strings: these are looked for in the answer proper. */
+  /** Tells constraint, budget and stop strings the place in the answer. */
   tracker?: AnswerTracker | undefined;
   /** Ends the reasoning after so many tokens. */
   budget?: ReasoningBudget | undefined;
@@ -77,9 +78,9 @@ export class Generation implements Job {
   readonly #options: GenerationOptions;
   readonly #stop: StopMatcher;
   readonly #utf8 = new Utf8Stream();
-  /** Text that has not met the stop strings: it may be reasoning, which they are not looked for in. */
+  /** Text that may turn out to be reasoning, where stop strings are not looked for. */
   #waiting = "";
-  /** Length of the text before it; undefined once all that comes is answer. */
+  /** Length of the text before it; undefined once all further text is answer. */
   #n_passed: number | undefined;
   /** Tokens whose text has not begun to show. */
   #records: TokenRecord[] = [];
@@ -153,7 +154,7 @@ export class Generation implements Job {
 
   #choose(row: Row): number {
     const { sampler, constraint, budget } = this.#options;
-    // Where a form is in force no reasoning is under way.
+    // A form is never in force within reasoning, so the budget has nothing to end.
     let token = constraint?.active ? undefined : budget?.next();
     if (token !== undefined) {
       // Said for the model.
@@ -200,7 +201,7 @@ export class Generation implements Job {
     return stopped !== undefined;
   }
 
-  /** The text that stop strings are looked for in; what is before it passes. */
+  /** Emits the reasoning and returns the rest, in which stop strings are looked for. */
   #answerOf(decoded: string): string {
     if (this.#n_passed === undefined) return decoded;
     this.#waiting += decoded;

@@ -1,5 +1,5 @@
 /**
- * An end to reasoning: after so many tokens within the block, its closing tag is said for the model.
+ * Limits reasoning: after a number of tokens within the block, the server forces the tokens of the closing tag.
  * @module
  */
 import type { AnswerTracker } from "../core/chat/tracker.ts";
@@ -12,7 +12,7 @@ export class ReasoningBudget {
   #left: number;
   /** The next token is one of the block. */
   #inside: boolean;
-  /** Tokens of the closing tag that are yet to be said. */
+  /** Tokens of the closing tag that remain to be forced. */
   #ending: number[] = [];
 
   /**
@@ -30,14 +30,14 @@ export class ReasoningBudget {
   /** The token that must come next; undefined where the model chooses. */
   next(): number | undefined {
     const { splitsCharacter, callFrom } = this.#tracker;
-    // What looks like a call may end the reasoning by itself.
+    // Text that looks like a call may turn out to end the reasoning.
     if (this.#inside && this.#left <= 0 && !splitsCharacter && callFrom === undefined && this.#ending.length === 0) {
       this.#ending = [...this.#tokenizer.encode(this.#end, { addSpecial: false, parseSpecial: true })];
     }
     return this.#ending[0];
   }
 
-  /** Goes on by the token that came; the tracker has taken it before. */
+  /** Takes the chosen token. The tracker must have taken it already. */
   accept(token: number): void {
     if (token === this.#ending[0]) this.#ending.shift();
     else if (this.#inside) this.#left--;

@@ -29,6 +29,8 @@ const PLAIN = [
   "dry_penalty_last_n",
   "mirostat_tau",
   "mirostat_eta",
+  "adaptive_target",
+  "adaptive_decay",
   "min_keep",
 ] as const satisfies readonly (keyof SamplingParams & keyof SamplingRequest)[];
 

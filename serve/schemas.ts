@@ -51,6 +51,8 @@ export const samplingSchema = z.object({
   mirostat: opt(integer.min(0).max(2)),
   mirostat_tau: opt(number),
   mirostat_eta: opt(number),
+  adaptive_target: opt(number),
+  adaptive_decay: opt(number.min(0).max(0.99)),
   samplers: opt(z.union([z.array(z.string()), z.string()])),
   min_keep: opt(integer.min(0)),
   seed: opt(integer),
@@ -76,6 +78,8 @@ const generationShape = {
   cache_prompt: opt(z.boolean()),
   id_slot: opt(integer.refine((n) => n >= -1, { error: "expected -1 (any) or a slot's number" })),
   grammar: opt(z.string()),
+  grammar_lazy: opt(z.boolean()),
+  grammar_triggers: opt(z.array(z.looseObject({ type: integer, value: opt(z.string()), token: opt(integer) }))),
   json_schema: opt(jsonSchema),
   response_format: opt(z.looseObject({
     type: z.string(),

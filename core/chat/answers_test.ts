@@ -84,6 +84,7 @@ const typed = [{
     name: "f",
     parameters: {
       allOf: [{ $ref: "#/$defs/rest" }],
+      additionalProperties: { type: "string" },
       properties: {
         text: { anyOf: [{ type: "string" }, { type: "null" }] },
         either: { type: ["integer", "string"] },
@@ -96,6 +97,10 @@ const typed = [{
         nothing: { nullable: true, type: "string" },
         one: { const: { a: [1] } },
         never: { allOf: [{ type: "string" }, { type: "null" }] },
+        shared: { allOf: [{ enum: ["1", 2] }, { enum: ["1", 3] }] },
+        half: { allOf: [{ enum: ["1", 2.5, 3] }, { type: ["string", "integer"] }] },
+        empty: { enum: [] },
+        deep: { anyOf: [{ const: { a: [1] } }, { const: null }, { type: "string" }] },
       },
       $defs: { rest: { properties: { far: { $ref: "#/$defs/a~1b" } } }, "a/b": { type: "string" } },
     },
@@ -124,8 +129,19 @@ const values: [string, string, string][] = [
   ["nothing", "7", '"7"'],
   ["one", '{"a": [1]}', '{"a": [1]}'],
   ["never", "12", "12"],
+  ["shared", "1", '"1"'],
+  ["half", "1", '"1"'],
+  ["half", "3", "3"],
+  ["half", "2.5", "2.5"],
+  ["empty", "12", "12"],
+  ["deep", '{"a": [1]}', '{"a": [1]}'],
+  ["deep", '{"a": [2]}', JSON.stringify('{"a": [2]}')],
+  ["deep", '{"a": [1], "b": 1}', JSON.stringify('{"a": [1], "b": 1}')],
+  ["deep", '{"b": [1]}', JSON.stringify('{"b": [1]}')],
+  ["deep", "[1]", '"[1]"'],
+  ["deep", "null", "null"],
   ["far", "12", '"12"'],
-  ["other", "12", "12"],
+  ["other", "12", '"12"'],
 ];
 const N = "]<]minimax[>[";
 /** One call with one argument, in each family's elements. */

@@ -1,8 +1,8 @@
 /**
- * A model's way of chatting: what its template needs done to messages, the prompt, and the parser of its answers.
+ * A model's chat format: it fits messages to the template, renders the prompt and makes the parser of answers.
  *
- * What a template can take is found by rendering small probes, once and only when it matters; a probe that the
- * template refuses is an answer, not a failure.
+ * Small probes, rendered once and only when needed, show what a template accepts. A probe that the template refuses is an
+ * answer, not a failure.
  * @module
  */
 import { mergeJson, writeJson } from "../json.ts";
@@ -17,7 +17,7 @@ export interface ChatRenderInput {
   messages: readonly ChatMessage[];
   tools?: readonly unknown[];
   addGenerationPrompt: boolean;
-  /** Goes on with the last message, the assistant's, instead of opening a new one. */
+  /** Continues the last message, which is the assistant's, instead of opening a new one. */
   continueFinal?: boolean;
   kwargs?: Record<string, unknown>;
 }
@@ -38,9 +38,9 @@ export interface ParserInput {
   stream?: boolean;
 }
 
-/** Mark of the probes: nothing that a template contains, and nothing that JSON or HTML would write otherwise. */
+/** Text of the probes: no template contains it, and JSON and HTML write it unchanged. */
 const MARK = "probe7f3a9c51probe";
-/** Stands for the end of an assistant message that goes on. */
+/** Marks the end of an assistant message that is continued. */
 const OPEN_END = "\u{f8ff}open end\u{f8ff}";
 
 interface Capabilities {
@@ -96,7 +96,7 @@ export class ChatFormat {
         ...(input.kwargs ? { kwargs: input.kwargs } : {}),
       });
     if (input.continueFinal) {
-      // The template closes every message; what it writes behind the last content is cut away.
+      // The template closes every message; the text behind the last content is cut off.
       const messages = [...input.messages];
       const last = messages[messages.length - 1];
       messages[messages.length - 1] = { ...last, content: `${textContent(last)}${OPEN_END}` };
@@ -130,12 +130,12 @@ export class ChatFormat {
       date_string: strftime(now, "%d %b %Y"),
       datetime: strftime(now, "%b %d %Y"),
     };
-    // Firefunction's name for them, and its form. Templates that read tools may take both for something else.
+    // Firefunction reads the tools under this name, as JSON text. Templates that read `tools` may mistake it.
     if (!/\btools\b/.test(this.source)) {
       const plain = tools.map((tool) => (tool as { function?: unknown }).function ?? tool);
       kwargs.functions = plain.length > 0 ? JSON.stringify(plain, null, 4) : "";
     }
-    // What was thought in earlier turns stays in the prompt, as in llama.cpp: what the cache holds can be used again.
+    // Reasoning of earlier turns stays in the prompt, as in llama.cpp, so that the cache of those turns can be reused.
     const keep = typeof given.preserve_reasoning === "boolean" ? given.preserve_reasoning : true;
     Object.assign(kwargs, {
       preserve_thinking: keep,
@@ -234,7 +234,7 @@ export function opensReasoning(template: string, generationPrompt: string): bool
   return tags !== undefined && generationPrompt.lastIndexOf(tags.start) > generationPrompt.lastIndexOf(tags.end);
 }
 
-/** Guards that refuse what agents legitimately send back are switched off, as llama.cpp does. */
+/** Switches off guards that refuse what agents legitimately send back, as llama.cpp does. */
 function patched(source: string): string {
   return source
     .replace(
@@ -254,7 +254,7 @@ function plainTool(tool: unknown): unknown {
   return { type: "function", function: { name, description: description ?? "", parameters: parameters ?? {} } };
 }
 
-/** Older templates of Gemma 4: results of calls are part of the calling message, a message of role tool means nothing. */
+/** Older templates of Gemma 4 read results within the calling message and ignore messages of role tool. */
 function readsToolResponses(source: string): boolean {
   return source.includes("message['tool_responses']") && !/\['role'\] [!=]= 'tool'/.test(source);
 }

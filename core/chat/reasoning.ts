@@ -1,9 +1,9 @@
 /**
  * Model text to content, reasoning and tool calls, as it streams.
  *
- * What is shown depends on the text alone: any split into chunks gives the same deltas once concatenated. Markup is
- * held back until it is sure to be none. What only began like a call becomes content, with `malformed` set on it; see
- * `tool_calls/writer.ts` for when a call is sure to be one.
+ * The output depends on the text alone: any split into chunks gives the same deltas once they are concatenated. Text that
+ * may become markup is held back. Text that only began like a call becomes content with `malformed` set, or stays
+ * reasoning within reasoning; `tool_calls/writer.ts` says when a call is certain.
  * @module
  */
 import { ArgumentType } from "./tool_calls/argument_type.ts";
@@ -20,9 +20,9 @@ export type ReasoningFormat = "none" | "auto" | "deepseek" | "deepseek-legacy";
 export interface Delta {
   content?: string;
   reasoning_content?: string;
-  /** A call's beginning, with `id` and `name`, and in it and further pieces more of the text of its arguments. */
+  /** The first piece of a call has `id` and `name`; each piece adds text to its arguments. */
   tool_call?: { index: number; id?: string; name?: string; arguments: string };
-  /** The content looks like a tool call that could not be read, or the call's arguments are no JSON. */
+  /** The content looks like a call that could not be read, or the call's arguments are not JSON. */
   malformed?: boolean;
 }
 
@@ -31,37 +31,37 @@ export interface OutputParserOptions {
   template: string;
   /** `none` leaves everything in content; `deepseek-legacy` does so while streaming. */
   reasoningFormat: ReasoningFormat;
-  /** The request's tools; true where only their presence is known. Without, nothing is read as a call. */
+  /** The request's tools, or true when only their presence is known. Without tools nothing is read as a call. */
   tools?: boolean | readonly unknown[];
-  /** Reads one call and takes further ones for content. */
+  /** False reads one call and treats further ones as content. */
   parallelToolCalls?: boolean;
   /** The prompt's end opened a reasoning block. */
   startsInReasoning: boolean;
-  /** Whether deltas are sent as they come: `deepseek-legacy` asks, and calls are held until complete otherwise. */
+  /** Whether deltas are sent at once; otherwise a call is held until it is complete. `deepseek-legacy` depends on it too. */
   streaming?: boolean;
-  /** Ids for calls whose format has none; random letters and digits otherwise, 32 or what the family takes. */
+  /** Makes ids for calls whose format has none. Default: random letters and digits, 32 or as many as the family takes. */
   newId?: () => string;
 }
 
 export interface OutputParser {
-  /** Takes text and gives what became certain. */
+  /** Adds text and returns what became certain. */
   push(text: string): Delta[];
-  /** Gives what was held back. To be called once, at the end. */
+  /** Returns what was held back. Call it once, at the end. */
   finish(): Delta[];
-  /** Where in the answer the text has come to. */
+  /** The place that the text has reached. */
   readonly where: Where;
 }
 
-/** Where in an answer its text has come to; positions count UTF-16 units from the answer's beginning. */
+/** The place that an answer's text has reached. Positions count UTF-16 units from the answer's beginning. */
 export interface Where {
   readonly place: Place;
-  /** Behind the reasoning; undefined before that is certain. */
+  /** The position behind the reasoning; undefined until it is certain. */
   readonly answerFrom: number | undefined;
-  /** Where the first character that is shown as answer may stand, behind tags and white space; undefined before. */
+  /** The position behind reasoning, tags and white space, where shown text may begin; undefined until it is certain. */
   readonly shownFrom: number | undefined;
-  /** The marker behind which a call is being read, and may turn out to be none. */
+  /** The marker behind which a call is being read, which may still turn out to be text. */
   readonly callFrom: number | undefined;
-  /** What is before it is read; text behind it may begin a marker. */
+  /** The text before this position is read; the text behind it may begin a marker. */
   readonly readTo: number;
 }
 
@@ -133,7 +133,7 @@ function* answer(s: Source, sink: Sink, family: Family, setup: AnswerSetup): Rea
   const tags = family.reasoning;
   let opened = setup.startsInReasoning;
   if (tags && (!opened || !setup.keepReasoning)) {
-    // A model may open the block once more although the prompt did.
+    // Some models open the block again although the prompt did.
     yield* space(s);
     if ((yield* literal(s, [tags.start])) !== undefined) opened = true;
     else if (!opened) s.pos = 0;
@@ -157,7 +157,7 @@ function* answer(s: Source, sink: Sink, family: Family, setup: AnswerSetup): Rea
     if (opener !== undefined) {
       s.mark = from;
       if (yield* family.bare(s, setup.tools, setup.writer)) yield* space(s);
-      // What a bare object turns out to be instead is an ordinary answer, not a failed call.
+      // An object that is no call is an ordinary answer, not a failed call.
       else sink.content(s.since(s.mark));
     } else s.pos = from;
   }
@@ -165,9 +165,9 @@ function* answer(s: Source, sink: Sink, family: Family, setup: AnswerSetup): Rea
 }
 
 /**
- * Reads reasoning up to its closing tag. Where the family's calls may end it, a whole call does; what is none is
- * reasoning.
- * @returns What ended it; undefined where the text ended first.
+ * Reads reasoning up to its closing tag. In families whose calls may end it, a whole call ends it, and text that only
+ * looks like a call is reasoning.
+ * @returns What ended it; undefined when the text ended first.
  */
 function* reasoning(
   s: Source,
@@ -206,7 +206,7 @@ function* reasoning(
 
 /**
  * Reads content and calls.
- * @param unclosed The tag of a reasoning that a call ended: it may follow, and is nobody's text then.
+ * @param unclosed The closing tag of reasoning that a call ended. It may still come, and is not shown then.
  */
 function* body(s: Source, sink: Sink, family: Family, setup: AnswerSetup, unclosed?: string): Reading<void> {
   const starts = setup.tools ? family.starts : [];
@@ -256,7 +256,7 @@ function toolSet(tools: boolean | readonly unknown[] | undefined): ToolSet | und
   };
 }
 
-/** Longest name of a tool, where the request's are not known. */
+/** Longest tool name when the request's tools are not known. */
 const MAX_NAME = 256;
 
 function randomId(length: number): string {

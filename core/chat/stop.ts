@@ -1,12 +1,11 @@
 /**
- * Stop strings in a stream: text is let through except what may still become a stop string.
+ * Stop strings in a stream: text passes, except an end that may still become a stop string.
  * @module
  */
 
 /**
- * Finds the first stop string to be completed. Whatever the chunks, the texts returned concatenate to the same: all
- * text before the stop string, or all text where none comes. Of stop strings completed by one character the longest
- * counts.
+ * Finds the stop string that is completed first. The returned texts concatenate to the text before it, or to all text
+ * when none comes, whatever the chunks. When one character completes several stop strings, the longest counts.
  *
  * @example
  * ```ts
@@ -27,7 +26,7 @@ export class StopMatcher {
     this.#stops = stops.filter((s) => s !== "").map((text) => ({ text, failure: failures(text), matched: 0 }));
   }
 
-  /** Text that is certain, and the stop string that was met; everything from it on is dropped. */
+  /** Returns the text that is certain, and the stop string once it is found; the text from there on is dropped. */
   push(text: string): { text: string; stopped?: string } {
     if (this.#stopped) return { text: "" };
     if (this.#stops.length === 0) return { text };

@@ -35,7 +35,7 @@ export function withToolResponses(messages: readonly ChatMessage[]): ChatMessage
   return out;
 }
 
-/** A result that is JSON is shown as what it is, other text as text. */
+/** JSON results are shown as values, other results as text. */
 function responseOf(result: ChatMessage): unknown {
   const { content } = result;
   const text = Array.isArray(content) ? content.map((part) => part.text ?? "").join("\n") : content ?? "";

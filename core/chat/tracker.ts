@@ -1,16 +1,15 @@
 /**
- * Where an answer under way has come to, token by token: what a form, a budget of reasoning and stop strings ask before
- * the next token is chosen. The text is read by the parser that takes answers apart for clients, so that what is in force
- * and what is shown are decided by one reader.
+ * The place that an answer has reached, token by token. Forms, the reasoning budget and stop strings ask for it before the
+ * next token is chosen. The tracker reads the text with the parser that splits answers for clients, so all four agree.
  * @module
  */
 import type { OutputParser, Place, Where } from "./reasoning.ts";
 import { Utf8Stream } from "./utf8_stream.ts";
 
 export interface TrackerOptions {
-  /** A parser of its own; what it says of the text is not used. */
+  /** A parser that only this tracker uses; its deltas are dropped. */
   parser: OutputParser;
-  /** The reasoning is taken out of the answer's text. */
+  /** Clients get the reasoning apart from the content. */
   splitsReasoning: boolean;
 }
 
@@ -18,7 +17,7 @@ export class AnswerTracker implements Where {
   readonly #options: TrackerOptions;
   readonly #utf8 = new Utf8Stream();
   readonly #encoder = new TextEncoder();
-  /** The end of the text, from as far back as somebody may ask for. */
+  /** The end of the text, from the first position that callers may ask for. */
   #recent = "";
   /** Length of the text. */
   #length = 0;
@@ -48,10 +47,10 @@ export class AnswerTracker implements Where {
     return this.#utf8.pending.length > 0;
   }
 
-  /** Goes on by a token's bytes; gives the text that they complete. */
+  /** Adds a token's bytes and returns the text that they complete. */
   push(bytes: Uint8Array): string {
     const text = this.#utf8.push(bytes);
-    // Of a call that was certain before nobody asks for the beginning.
+    // Callers ask for a call's beginning at the token that makes the call certain, not later.
     const from = this.place === "call" ? this.#length : this.callFrom ?? this.#where.readTo;
     this.#recent = this.textSince(from) + text;
     this.#length += text.length;
@@ -59,7 +58,7 @@ export class AnswerTracker implements Where {
     return text;
   }
 
-  /** No more comes. Gives what is left of the bytes as text: nothing where they would spoil a call's arguments. */
+  /** Ends the text and returns U+FFFD for bytes left over, or "" within a call, whose arguments they would spoil. */
   finish(): string {
     const inCall = this.place === "call", text = this.#utf8.end();
     this.#options.parser.push(inCall ? "" : text);
@@ -67,12 +66,12 @@ export class AnswerTracker implements Where {
     return inCall ? "" : text;
   }
 
-  /** The text since a position of `answerFrom` or `callFrom`, asked for at the token at which that became known. */
+  /** The text from `answerFrom` or `callFrom` on. Ask at the token at which that position became known. */
   textSince(from: number): string {
     return this.#recent.slice(Math.max(0, from - this.#length + this.#recent.length));
   }
 
-  /** The same as bytes, with those of a character that is not complete. */
+  /** The same as bytes, with the bytes of an incomplete character. */
   bytesSince(from: number): Uint8Array {
     const text = this.#encoder.encode(this.textSince(from)), { pending } = this.#utf8;
     const bytes = new Uint8Array(text.length + pending.length);

@@ -1,15 +1,15 @@
 /**
- * Bytes to text as they come: half a character waits for its other bytes.
+ * UTF-8 decoded in pieces: half a character waits for its other bytes.
  * @module
  */
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
-/** Decodes UTF-8 in pieces. Bytes that are no text become U+FFFD, never a character whose bytes are yet to come. */
+/** Decodes UTF-8 in pieces. Invalid bytes become U+FFFD; a character cut by the end of a piece waits. */
 export class Utf8Stream {
   /** Bytes of a character that is not complete. */
   pending: Uint8Array = new Uint8Array();
 
-  /** The text that the bytes complete. */
+  /** Adds bytes and returns the text that they complete. */
   push(bytes: Uint8Array): string {
     if (this.pending.length === 0 && bytes.every((b) => b < 0x80)) return String.fromCharCode(...bytes);
     const all = new Uint8Array(this.pending.length + bytes.length);
@@ -20,7 +20,7 @@ export class Utf8Stream {
     return decoder.decode(all.subarray(0, end));
   }
 
-  /** What the bytes left over are when nothing follows: U+FFFD, or nothing where there are none. */
+  /** Ends the stream and returns U+FFFD for bytes left over, or "". */
   end(): string {
     const text = decoder.decode(this.pending);
     this.pending = new Uint8Array();
@@ -28,7 +28,7 @@ export class Utf8Stream {
   }
 }
 
-/** How many bytes at the end may begin a character that needs more. */
+/** Number of bytes at the end that may begin a longer character. */
 function unfinished(bytes: Uint8Array): number {
   for (let n = 1; n <= Math.min(3, bytes.length); n++) {
     const b = bytes[bytes.length - n];

@@ -58,6 +58,10 @@ export interface SamplingParams {
   mirostat: 0 | 1 | 2;
   mirostat_tau: number;
   mirostat_eta: number;
+  /** Probability that the chosen tokens have on average, by a draw that favours candidates near it; negative is off. */
+  adaptive_target: number;
+  /** How slowly that average forgets, 0 to 0.99. */
+  adaptive_decay: number;
   /** Added to the logits of tokens before everything else; -Infinity forbids one. */
   logit_bias: ReadonlyMap<number, number>;
   samplers: readonly SamplerName[];
@@ -89,6 +93,8 @@ export const defaultSampling: Readonly<SamplingParams> = {
   mirostat: 0,
   mirostat_tau: 5,
   mirostat_eta: 0.1,
+  adaptive_target: -1,
+  adaptive_decay: 0.9,
   logit_bias: new Map(),
   samplers: samplerNames,
   seed: -1,

@@ -2,7 +2,7 @@
  * The sampler chain: a row of logits to one token.
  *
  * Order (llama.cpp's): logit_bias, penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature, and a
- * draw. The result depends on parameters, seed, accepted tokens and logits alone; every draw takes one random number,
+ * draw, plain or adaptive. The result depends on parameters, seed, accepted tokens and logits alone; every draw takes one random number,
  * so the short path over candidates and the path over the full row choose the same tokens.
  * @module
  */
@@ -10,7 +10,7 @@ import { TextError } from "../errors.ts";
 import { argmax, bestIds, Candidates, logSumExp, MAX_VOCAB, orderedIds } from "./candidates.ts";
 import { defaultSampling, type SamplerName, type SamplingParams } from "./params.ts";
 import { Random } from "./random.ts";
-import { dryPenalties, minP, temperature, topP, typical, xtc } from "./stages.ts";
+import { AdaptiveTarget, dryPenalties, minP, temperature, topP, typical, xtc } from "./stages.ts";
 
 export class Sampler {
   readonly params: Readonly<SamplingParams>;
@@ -30,6 +30,7 @@ export class Sampler {
   #counts = new Map<number, number>();
   #scratch: Float32Array | undefined;
   #mu: number;
+  readonly #adaptive: AdaptiveTarget | undefined;
 
   constructor(params: Partial<SamplingParams>, n_vocab: number) {
     const p = this.params = { ...defaultSampling, ...params };
@@ -39,6 +40,9 @@ export class Sampler {
     this.seed = fresh ? crypto.getRandomValues(new Uint32Array(1))[0] : p.seed >>> 0;
     this.#random = new Random(this.seed);
     this.#mu = 2 * p.mirostat_tau;
+    if (p.adaptive_target >= 0 && p.mirostat === 0) {
+      this.#adaptive = new AdaptiveTarget(p.adaptive_target, p.adaptive_decay);
+    }
 
     const active: Record<SamplerName, boolean> = {
       penalties: p.repeat_last_n !== 0 &&
@@ -94,7 +98,8 @@ export class Sampler {
     if (this.params.mirostat > 0 && this.params.temperature > 0) return { token: this.#mirostat(row) };
     if (this.#greedy || this.params.mirostat > 0) return { token: this.#found(argmax(row)) };
     const rest = this.#stages.filter((name) => name !== "penalties" && name !== "dry");
-    if (rest.every((name) => name === "temperature") && this.params.dynatemp_range <= 0) {
+    const plain = this.params.dynatemp_range <= 0 && this.#adaptive === undefined;
+    if (plain && rest.every((name) => name === "temperature")) {
       return { token: this.#pickFromRow(row, rest.length > 0 ? this.params.temperature : 1) };
     }
     const { candidates, done } = this.#narrow(row, rest[0]);
@@ -220,7 +225,11 @@ export class Sampler {
           break;
       }
     }
-    return this.#pick(c.ids, c.probabilities());
+    const probabilities = c.probabilities();
+    if (this.#adaptive === undefined) return this.#pick(c.ids, probabilities);
+    const token = this.#pick(c.ids, this.#adaptive.weigh(probabilities));
+    this.#adaptive.accept(probabilities[c.ids.indexOf(token)]);
+    return token;
   }
 
   #pick(ids: Int32Array, probabilities: Float64Array): number {

@@ -4,7 +4,7 @@ import { TextError } from "../errors.ts";
 import { bestIds, logSumExp, orderedIds } from "./candidates.ts";
 import { Sampler, type SamplingParams, topLogprobs } from "./mod.ts";
 import { Random } from "./random.ts";
-import { dryPenalties } from "./stages.ts";
+import { AdaptiveTarget, dryPenalties } from "./stages.ts";
 
 /** A chain in which only the given parameters do anything. */
 const only = (p: Partial<SamplingParams>): Partial<SamplingParams> => ({
@@ -241,4 +241,51 @@ Deno.test("topLogprobs() gives natural logarithms, best first", () => {
   assert.deepEqual(top.map((t) => t.id), [1, 2]);
   assert.ok(Math.abs(top[0].logprob - Math.log(0.6)) < 1e-6);
   assert.deepEqual(topLogprobs(logs(0.5, 0.5), 0, 1).top, []);
+});
+
+Deno.test("Sampler's adaptive draw weighs candidates by their distance to the target", () => {
+  // One draw a sampler: the target has not moved yet.
+  const p = [0.5, 0.3, 0.15, 0.05], target = 0.3, n = new Array(4).fill(0);
+  for (let seed = 0; seed < 20_000; seed++) {
+    n[new Sampler(only({ seed, adaptive_target: target }), 4).sample(logs(...p)).token]++;
+  }
+  const weights = p.map((x) => {
+    const d = Math.abs(x - target) / 0.3;
+    return Math.exp(5 - 10 * d * d / (1 + d));
+  });
+  const sum = weights.reduce((a, b) => a + b);
+  assertShares(n.map((x) => x / 20_000), weights.map((w) => w / sum));
+});
+
+Deno.test("AdaptiveTarget aims on the other side of what was chosen, and forgets", () => {
+  const a = new AdaptiveTarget(0.4, 0.5);
+  assert.ok(Math.abs(a.next - 0.4) < 1e-12);
+  a.accept(0.8); // the average of 0.8 and a past that weighs 2 * 0.5 at 0.4 is 0.6
+  assert.ok(Math.abs(a.next - 0.2) < 1e-12);
+  a.accept(0.2); // (0.2 + 0.5 * 1.2) / (1 + 0.5 * 2) = 0.4
+  assert.ok(Math.abs(a.next - 0.4) < 1e-12);
+  for (let i = 0; i < 50; i++) a.accept(1);
+  assert.equal(a.next, 0, "never below 0");
+  const b = new AdaptiveTarget(0.9, 0);
+  b.accept(0.1);
+  assert.equal(b.next, 1, "nor above 1");
+  assert.equal(new AdaptiveTarget(7, 0.5).next, 1);
+  assert.ok(Math.abs(new AdaptiveTarget(0.4, 1).next - 0.4) < 1e-12, "a decay of 1 would never move");
+});
+
+Deno.test("Sampler's adaptive draw keeps the average probability of its choices near the target", () => {
+  const probabilities = [0.6, 0.25, 0.1, 0.05], p = logs(...probabilities);
+  const average = (adaptive_target: number) => {
+    const s = new Sampler(only({ adaptive_target }), p.length);
+    let sum = 0;
+    for (let i = 0; i < 2000; i++) sum += probabilities[s.sample(p).token];
+    return sum / 2000;
+  };
+  // A plain draw gives 0.435 on average.
+  for (const target of [0.2, 0.3, 0.4, 0.5]) assert.ok(Math.abs(average(target) - target) < 0.05, `${average(target)}`);
+  const short = new Sampler(only({ top_k: 3, adaptive_target: 0.3 }), 3);
+  assert.equal(short.candidatesEnough, 3);
+  assert.ok(short.sampleCandidates(Int32Array.of(0, 1, 2), row(1, 0, -1), 1.4).token >= 0);
+  const greedy = new Sampler(only({ temperature: 0, adaptive_target: 0.1 }), 3);
+  assert.equal(greedy.sample(row(1, 2, 0)).token, 1);
 });

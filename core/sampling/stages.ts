@@ -59,6 +59,50 @@ export function temperature(c: Candidates, t: number, range: number, exponent: n
   for (let i = 0; i < c.length; i++) c.logits[i] /= divisor;
 }
 
+/** Width, in probability, of the peak around the target, its height, and how steeply it falls, all of the last draw. */
+const PEAK = { width: 0.3, height: 5, steepness: 10 };
+
+/**
+ * Adaptive-p, in place of the plain draw: candidates are weighed by how near their probability is to a target, which moves
+ * so that the average over the chosen tokens, an exponential one, stays at the asked value.
+ */
+export class AdaptiveTarget {
+  readonly #target: number;
+  readonly #decay: number;
+  /** Probabilities of the chosen tokens and their number, both fading; they begin as a long past at the target. */
+  #sum: number;
+  #n: number;
+
+  constructor(target: number, decay: number) {
+    this.#target = Math.min(1, target);
+    this.#decay = Math.min(0.99, Math.max(0, decay));
+    this.#n = 1 / (1 - this.#decay);
+    this.#sum = this.#target * this.#n;
+  }
+
+  /** The probability that the next token should have. */
+  get next(): number {
+    return Math.min(1, Math.max(0, 2 * this.#target - this.#sum / this.#n));
+  }
+
+  /** Probabilities of the draw, from those of the candidates. */
+  weigh(probabilities: Float64Array): Float64Array {
+    const target = this.next;
+    const weights = probabilities.map((p) => {
+      const distance = Math.abs(p - target) / PEAK.width;
+      return Math.exp(PEAK.height - PEAK.steepness * distance * distance / (1 + distance));
+    });
+    const sum = weights.reduce((a, b) => a + b);
+    return weights.map((w) => w / sum);
+  }
+
+  /** A token of this probability was chosen. */
+  accept(probability: number): void {
+    this.#sum = probability + this.#decay * this.#sum;
+    this.#n = 1 + this.#decay * this.#n;
+  }
+}
+
 /**
  * Penalties of DRY ("don't repeat yourself"): for every token that would extend a repetition of the text's end longer
  * than `allowed`, `multiplier * base^(length - allowed)`. Linear in the history: lengths come from the Z function of

@@ -1,6 +1,7 @@
 /** Where in an answer stop strings, forms, budgets and calls apply, as clients see it. */
 import assert from "node:assert/strict";
-import { type Constraint, constraintOf } from "../../serve/constraint.ts";
+import type { AnswerConstraint } from "../../serve/answer_constraint.ts";
+import { constraintOf } from "../../serve/constraint.ts";
 import { fakeModel, fakeTokenizer, IM_END, N_VOCAB } from "./fake.ts";
 import { type Harness, withServer } from "./harness.ts";
 
@@ -207,7 +208,7 @@ Deno.test("a form holds from the first token, unless the prompt opened the reaso
           tracker.push(model.tokenizer.pieceBytes(token));
           constraint.accept(token);
         };
-        const allowed = (c: Constraint) => {
+        const allowed = (c: AnswerConstraint) => {
           const logits = new Float32Array(N_VOCAB);
           if (c.active) c.apply(logits);
           return [OPENER, 0x22, 0x41, IM_END].map((id) => logits[id] === 0);

@@ -1,7 +1,8 @@
 /** Answers in a form: grammars, JSON schemas and response_format, against a model that would say something else. */
 import assert from "node:assert/strict";
 import fc from "npm:fast-check@4.11.0";
-import { type Constraint, constraintOf, lazyConstraint } from "../../serve/constraint.ts";
+import type { AnswerConstraint } from "../../serve/answer_constraint.ts";
+import { constraintOf, lazyConstraint } from "../../serve/constraint.ts";
 import { forcedCall, possibleCall } from "../../serve/forced_call.ts";
 import { ReasoningBudget } from "../../serve/reasoning_budget.ts";
 import type { Conversation } from "../../serve/schemas.ts";
@@ -28,6 +29,45 @@ Deno.test("a grammar decides what can be said", async () => {
     assert.deepEqual([cut.content, cut.stop_type], ["aaa", "limit"]);
     const seven = { prompt: "[[[7]]]", json_schema: { type: "integer", minimum: 1, maximum: 9 }, temperature: 0 };
     assert.equal((await post("/completion", seven)).body.content, "7");
+  });
+});
+
+Deno.test("a lazy grammar is in force from its trigger on", async () => {
+  await withServer({}, async ({ post }) => {
+    const ask = async (script: string, grammar_triggers: unknown, more: object = {}) =>
+      (await post("/completion", {
+        prompt: `[[[${script}]]]`,
+        grammar: 'root ::= "<b>" ("yes" | "no") "</b>"',
+        grammar_lazy: true,
+        grammar_triggers,
+        temperature: 0,
+        n_predict: 40,
+        ...more,
+      })).body;
+    const word = [{ type: 1, value: "<b>" }];
+    assert.match((await ask("Well, <b>maybe", word)).content, /^Well, <b>(yes|no)<\/b>$/);
+    assert.equal((await ask("Well, <i>maybe", word)).content, "Well, <i>maybe");
+    assert.match(
+      (await ask("a Alice b", [{ type: 0, value: "Alice" }], { grammar: 'root ::= "Alice" [0-9]{2}' })).content,
+      /^a Alice\d\d$/,
+    );
+    const byId = await ask("a Alice b", [{ type: 0, token: 262 }], { grammar: 'root ::= "Alice" [0-9]{2}' });
+    assert.match(byId.content, /^a Alice\d\d$/);
+    // A grammar that does not begin like its trigger leaves the text free.
+    assert.equal((await ask("Well, <b>maybe", word, { grammar: 'root ::= "x"' })).content, "Well, <b>maybe");
+    const eager = await ask("maybe", word, { grammar_lazy: false });
+    assert.match(eager.content, /^<b>(yes|no)<\/b>$/);
+    for (
+      const [triggers, more, param] of [
+        [[], {}, "grammar_triggers"],
+        [undefined, {}, "grammar_triggers"],
+        [word, { grammar: undefined }, "grammar_lazy"],
+        [[{ type: 2, value: "a+" }], {}, "grammar_triggers[0]"],
+        [[...word, { type: 0, value: "several tokens" }], {}, "grammar_triggers[1]"],
+        [[{ type: 0, token: N_VOCAB }], {}, "grammar_triggers[0]"],
+        [[{ type: 1 }], {}, "grammar_triggers[0]"],
+      ] as const
+    ) assert.equal((await ask("x", triggers, more)).error.param, param);
   });
 });
 
@@ -160,7 +200,7 @@ Deno.test("tool_choice forces calls of every way to write them", async () => {
 Deno.test("a forced call may use the markers that are control tokens; another form may not", () => {
   const model = fakeModel({ template: templateOf("[TOOL_CALLS] [ARGS]") });
   assert.ok(model.chat.preservedTokens.has(TOOL_CALLS));
-  const allowed = (constraint: Constraint | undefined) => {
+  const allowed = (constraint: AnswerConstraint | undefined) => {
     const logits = new Float32Array(N_VOCAB);
     constraint!.apply(logits);
     return [logits[TOOL_CALLS] === 0, logits[IM_END] === 0];
@@ -296,7 +336,7 @@ Deno.test("a tool whose schema names no arguments is called with any, by itself 
     assert.match(forced.body.error.message, /"note".*list them in properties/);
   });
   assert.equal(told.length, 1);
-  assert.match(told[0], /^tools: calls are not held.*"note"/);
+  assert.match(told[0], /^tools: the server does not enforce the tools' parameters: .*"note"/);
 });
 
 Deno.test("a budget of reasoning ends with a call that ends the reasoning", async () => {

@@ -1,13 +1,15 @@
 /**
- * What a tool's schema lets an argument be, for calls whose markup does not say whether `12` is a number or a text.
+ * The values that a tool's schema allows for an argument. Markup like `<parameter=n>12</parameter>` does not say whether 12
+ * is a number or a string; the schema does.
  * @module
  */
+import { atPointer } from "../../sampling/grammar/json_pointer.ts";
 import { looseJson, tryJson } from "./loose_json.ts";
 
 type Kind = "string" | "number" | "integer" | "boolean" | "null" | "object" | "array";
 type Schema = Record<string, unknown>;
 
-/** One way to be: a value of these kinds and, where there is a list, one of it. */
+/** An alternative: a value of one of these kinds and, when there is a list, one of the list. */
 interface Way {
   kinds: ReadonlySet<Kind>;
   values?: readonly unknown[];
@@ -15,7 +17,7 @@ interface Way {
 
 const KINDS: readonly Kind[] = ["string", "number", "integer", "boolean", "null", "object", "array"];
 const ANY: readonly Way[] = [{ kinds: new Set(KINDS) }];
-/** Schemas that one schema is made of; more than that say too little to be worth the search. */
+/** Most schemas that one schema may be made of; a larger one allows any value. */
 const MAX_PARTS = 200;
 
 const isObject = (v: unknown): v is Schema => typeof v === "object" && v !== null && !Array.isArray(v);
@@ -34,7 +36,7 @@ function same(a: unknown, b: unknown): boolean {
     keys.every((k) => Object.hasOwn(b, k) && same((a as Schema)[k], (b as Schema)[k]));
 }
 
-/** A schema within a document, asked for the values that it takes. What it does not understand narrows nothing. */
+/** A schema within a document. Keywords other than types, values, references and combinations are ignored. */
 export class ArgumentType {
   #ways: readonly Way[] | undefined;
   #n_parts = 0;
@@ -42,7 +44,7 @@ export class ArgumentType {
   /** @param document Where references lead. */
   constructor(readonly schema: unknown, readonly document: unknown = schema) {}
 
-  /** Strings and nothing else: a value is its text as written. */
+  /** The schema allows strings only, so a value is its text as written. */
   get isString(): boolean {
     return this.#all.length > 0 &&
       this.#all.every((w) =>
@@ -50,30 +52,30 @@ export class ArgumentType {
       );
   }
 
-  /** Any string or null, and nothing else. */
+  /** The schema allows any string, null, and nothing else. */
   get isOptionalString(): boolean {
     const all = this.#all;
     return all.every((w) => w.values === undefined && [...w.kinds].every((k) => k === "string" || k === "null")) &&
       this.takes("") && this.takes(null);
   }
 
-  /** Nothing is known of the values. */
+  /** The schema allows any value. */
   get isAny(): boolean {
     return this.#all === ANY;
   }
 
-  /** All the values, where the schema lists them. */
+  /** All allowed values, when the schema lists them. */
   get values(): readonly unknown[] | undefined {
     return this.#all.every((w) => w.values !== undefined) ? this.#all.flatMap((w) => w.values!) : undefined;
   }
 
-  /** JSON of a value that is written as text: JSON or Python's literals, where the schema takes what they say. */
+  /** JSON of a value written as text: a JSON or Python literal when the schema allows its value, else a string. */
   json(text: string): string {
     const loose = looseJson(text);
     return !this.takes(tryJson(loose)) && this.takes(text) ? JSON.stringify(text) : loose;
   }
 
-  /** Whether a value's kind is one that the schema allows, and the value one of those that it lists. */
+  /** Whether the schema allows a value of this kind and, when it lists values, this value. */
   takes(value: unknown): boolean {
     const kind = kindOf(value);
     return this.#all.some((w) => w.kinds.has(kind) && (w.values?.some((v) => same(v, value)) ?? true));
@@ -94,7 +96,7 @@ export class ArgumentType {
     return new ArgumentType(found.length === 0 ? true : { anyOf: found }, this.document);
   }
 
-  /** Whether a keyword stands in the schema or in one that it is made of. */
+  /** Whether the schema, or one that it is made of, has a keyword. */
   uses(keyword: string): boolean {
     return this.#find((s) => s[keyword]).length > 0;
   }
@@ -103,7 +105,7 @@ export class ArgumentType {
     if (this.#ways === undefined) {
       this.#n_parts = 0;
       const ways = this.#waysOf(this.schema, []);
-      this.#ways = ways.length === 0 || ways.some((w) => w.kinds.size === KINDS.length && !w.values) ? ANY : ways;
+      this.#ways = ways.length === 0 ? ANY : ways; // nothing is allowed: the schema is wrong, not the argument
     }
     return this.#ways;
   }
@@ -116,7 +118,7 @@ export class ArgumentType {
       ways = ways === ANY ? more : ways.flatMap((a) => more.flatMap((b) => both(a, b)));
     };
     if (typeof s.$ref === "string" && !refs.includes(s.$ref)) {
-      narrow(this.#waysOf(lookUp(this.document, s.$ref), [...refs, s.$ref]));
+      narrow(this.#waysOf(atPointer(this.document, s.$ref), [...refs, s.$ref]));
     }
     const types = (Array.isArray(s.type) ? s.type : s.type === undefined ? [] : [s.type]).flatMap((t) =>
       t === "number" ? ["number", "integer"] as const : KINDS.includes(t as Kind) ? [t as Kind] : []
@@ -133,7 +135,7 @@ export class ArgumentType {
     return ways;
   }
 
-  /** What the schema, or those that it is made of, say: all that is not undefined. */
+  /** Results of `of`, other than undefined, for the schema and for those that it is made of. */
   #find(of: (s: Schema) => unknown): unknown[] {
     const found: unknown[] = [];
     let n = 0;
@@ -141,7 +143,7 @@ export class ArgumentType {
       if (!isObject(s) || ++n > MAX_PARTS) return;
       const own = of(s);
       if (own !== undefined) found.push(own);
-      if (typeof s.$ref === "string" && !refs.includes(s.$ref)) go(lookUp(this.document, s.$ref), [...refs, s.$ref]);
+      if (typeof s.$ref === "string" && !refs.includes(s.$ref)) go(atPointer(this.document, s.$ref), [...refs, s.$ref]);
       for (const list of [s.allOf, s.anyOf, s.oneOf]) {
         if (Array.isArray(list)) { for (const part of list) go(part, refs); }
       }
@@ -153,31 +155,11 @@ export class ArgumentType {
 
 const listed = (values: readonly unknown[]): Way => ({ kinds: new Set(values.map(kindOf)), values });
 
-/** What both ways allow; no way where they have nothing in common. */
+/** Values that both alternatives allow; empty when they have none in common. */
 function both(a: Way, b: Way): Way[] {
   const kinds = a.kinds.intersection(b.kinds);
   const all = a.values && b.values ? a.values.filter((v) => b.values!.some((w) => same(v, w))) : a.values ?? b.values;
   const values = all?.filter((v) => kinds.has(kindOf(v)));
   if (kinds.size === 0 || values?.length === 0) return [];
   return [values === undefined ? { kinds } : listed(values)];
-}
-
-function lookUp(document: unknown, ref: string): unknown {
-  if (!ref.startsWith("#")) return undefined;
-  let here = document;
-  for (const part of ref.slice(1).split("/").filter((p) => p !== "")) {
-    const key = unescaped(part);
-    if (typeof here !== "object" || here === null || !Object.hasOwn(here, key)) return undefined;
-    here = (here as Schema)[key];
-  }
-  return here;
-}
-
-function unescaped(part: string): string {
-  try {
-    part = decodeURIComponent(part);
-  } catch {
-    // A stray per cent sign stands for itself.
-  }
-  return part.replaceAll("~1", "/").replaceAll("~0", "~");
 }

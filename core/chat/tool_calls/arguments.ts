@@ -7,12 +7,12 @@ import type { ToolSet } from "./call.ts";
 import { before, literal, type Reading, type Source, until } from "./stream.ts";
 import type { CallWriter } from "./writer.ts";
 
-/** Text within a JSON string, escaped the same whatever its pieces. */
+/** Escapes text for a JSON string; pieces give the same as the whole. */
 export const escaped = (text: string): string =>
   // deno-lint-ignore no-control-regex
   text.replace(/["\\\u0000-\u001f]/g, (c) => JSON.stringify(c).slice(1, -1));
 
-/** Whether a value that comes is neither null nor in quotes: a string that may be shown as it comes. */
+/** Whether the value at the position is neither null nor in quotes, so that it is a string as written. */
 function* isPlain(s: Source): Reading<boolean> {
   while (true) {
     const text = s.text.slice(s.pos).trimStart();
@@ -40,8 +40,8 @@ export class Members {
   /**
    * Reads a value up to its closing marker.
    * @param literally Whether it is a string as written; by the tool's schema where the markup does not say.
-   * @param padded It stands between newlines that are not its own.
-   * @returns false where the text ends before the marker comes.
+   * @param padded A newline on each side belongs to the markup.
+   * @returns false when the text ends before the marker.
    */
   *value(
     s: Source,

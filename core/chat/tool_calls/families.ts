@@ -67,7 +67,7 @@ const families: [family: Family, ...markers: string[]][] = [
   [granite33, "<response>", "<think>"],
 ];
 
-/** Reasoning in `<think>` tags and nothing else: what is assumed of a template that says nothing. */
+/** The family of a template without known markers: reasoning in `<think>` tags, no calls. */
 const plain: Family = {
   name: "plain",
   reasoning: { start: "<think>", end: "</think>" },
@@ -75,7 +75,7 @@ const plain: Family = {
   preserved: ["<think>", "</think>"],
 };
 
-/** Whether a template speaks of its family's reasoning: models of the same markup differ in that. */
+/** Whether a template mentions its family's reasoning tags: models that share a markup of calls differ in that. */
 export function speaksOfReasoning(template: string): boolean {
   const tags = familyOf(template).reasoning;
   return tags !== undefined && [tags.start, tags.end].some((tag) => template.includes(tag));

@@ -22,6 +22,7 @@ import {
   without,
 } from "../../sampling/grammar/expr.ts";
 import { formatOf } from "../../sampling/grammar/json_formats.ts";
+import { pointerPart } from "../../sampling/grammar/json_pointer.ts";
 import { parseJsonSchema } from "../../sampling/grammar/json_schema.ts";
 import { textOtherThan } from "../../sampling/grammar/json_strings.ts";
 import { patternOf } from "../../sampling/grammar/regex.ts";
@@ -112,14 +113,14 @@ const HOLE = "\0";
  * @throws {TextError} `text.schema`
  */
 export function checkKey(tool: FormTool, key: string, writable: RegExp): void {
-  if (!writable.test(key)) cannotWrite(tool, `its argument ${JSON.stringify(key)} cannot be written in it: rename it`);
+  if (!writable.test(key)) cannotWrite(tool, `its argument ${JSON.stringify(key)} cannot be written in it; rename it`);
 }
 
 /** @throws {TextError} `text.schema` */
 export function cannotWrite(tool: FormTool, why: string): never {
   throw new TextError(
     "text.schema",
-    `Cannot say a call of "${tool.name}" in this model's markup; ${why}, or leave the choice to the model`,
+    `Cannot describe calls of "${tool.name}" in this model's markup: ${why}`,
     { at: { tool: tool.name }, hint: 'tool_choice "auto" leaves the choice to the model' },
   );
 }
@@ -189,7 +190,7 @@ function formTool(f: ToolFunction, rules: Map<string, Expr>, ignored: Set<string
   };
   const member = (key: string, i: number): FormMember => {
     const given = Object.hasOwn(properties, key) ? properties[key] ?? true : true;
-    const at = `#/properties/${key.replaceAll("~", "~0").replaceAll("/", "~1")}`;
+    const at = `#/properties/${pointerPart(key)}`;
     const type = new ArgumentType(given, document);
     const { isString, values: texts } = type;
     // A "<" within a value, which could begin a marker, is written in JSON's other way.

@@ -1,5 +1,5 @@
 /**
- * Functionary 3.2: an answer is messages to recipients, `>>>RECIPIENT⏎TEXT`, the first `>>>` of which the prompt wrote.
+ * Functionary 3.2: an answer is a list of messages to recipients, `>>>RECIPIENT⏎TEXT`. The prompt wrote the first `>>>`.
  * `all` is the user, others are tools, with JSON.
  * @module
  */

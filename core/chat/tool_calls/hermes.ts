@@ -17,7 +17,7 @@ export const hermes: Family = {
     yield* space(s);
     // The object is read as JSON, not up to the closing tag: a string inside may contain that.
     if (!(yield* callObject(s, tools, w, ["</tool_call>"]))) return false;
-    // Models forget the closing tag at times; a complete object is a call all the same.
+    // Some models forget the closing tag; a complete object is a call without it.
     yield* closing(s, ["</tool_call>"]);
     return true;
   },

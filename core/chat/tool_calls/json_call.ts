@@ -19,7 +19,7 @@ const KEYS: CallKeys = { name: "name", args: ["arguments", "parameters"], id: "i
 
 const isObject = (v: unknown): v is Record<string, unknown> => typeof v === "object" && v !== null && !Array.isArray(v);
 
-/** Reads the object that the arguments of an open call are, and ends the call. False where the call was held. */
+/** Reads the arguments of an open call, an object, and ends the call; false when the call was held and is malformed. */
 export function* objectArguments(s: Source, w: CallWriter, ends: readonly string[]): Reading<boolean> {
   const scanner = new JsonScanner();
   while (true) {
@@ -57,10 +57,10 @@ export function* jsonArguments(
 }
 
 /**
- * Reads an object with a call's name and arguments inside. What comes before both are known is held; an id behind the
- * arguments comes too late.
+ * Reads an object with a call's name and arguments inside. Nothing is sent before both are known; an id behind the
+ * arguments is ignored.
  *
- * @param ends Markers behind the object, one of which may stand in for its last brace.
+ * @param ends Markers behind the object; one of them may replace its last brace.
  */
 export function* callObject(
   s: Source,

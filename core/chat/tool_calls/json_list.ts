@@ -29,7 +29,7 @@ function listFamily(f: ListFormat): Family {
     ...(f.reasoning ? { reasoning: f.reasoning } : {}),
     ...(f.content ? { content: f.content } : {}),
     starts: [f.start],
-    // Before a fence the start is a word that answers may well have in them.
+    // A start before a fence is a word that ordinary answers contain too.
     ...(f.fence ? { triggers: [`${f.start}\n${f.fence}`] } : {}),
     *calls(s, _marker, tools, w) {
       if (f.fence !== undefined) {
@@ -60,7 +60,7 @@ function listFamily(f: ListFormat): Family {
   };
 }
 
-// The bracket belongs to the marker: the word alone is a Python module that answers may well speak of.
+// The bracket belongs to the marker: the word alone is a Python module that answers may mention.
 export const firefunction = listFamily({ name: "firefunction", start: "functools[" });
 
 export const nemotronV2 = listFamily({

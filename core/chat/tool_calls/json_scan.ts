@@ -32,7 +32,7 @@ export class JsonScanner {
   #word = ""; // rest of true, false, null
   #number = "";
 
-  /** Reads on from a position; gives the position behind what belongs to the value. */
+  /** Reads on from a position and returns the position behind the characters that belong to the value. */
   scan(text: string, from: number): number {
     let at = from;
     for (; at < text.length && !this.done; at++) {

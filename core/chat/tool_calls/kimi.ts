@@ -12,7 +12,7 @@ const CALL = "<|tool_call_begin|>", CALL_END = "<|tool_call_end|>", ARGUMENTS = 
 
 const anyIndex = repeat(classOf([[0x30, 0x39]]), 1, 4);
 
-/** The name in a call's id, as far as that has come. */
+/** The tool's name in a call's id, or in the beginning of one. */
 const nameOf = (id: string): string =>
   "functions.".startsWith(id) ? "" : id.replace(/^functions\./, "").replace(/:\d*$/, "");
 

@@ -1,6 +1,6 @@
 /**
  * Kimi K3: elements of `<|open|>tag key="value"<|sep|>` and `<|close|>tag<|sep|>`; an answer is think, response and
- * tools, each of which the prompt may have opened.
+ * tools, and the prompt may have opened any of them.
  * @module
  */
 import { classOf, optional, repeat, seq, text } from "../../sampling/grammar/expr.ts";
@@ -25,7 +25,7 @@ const form: CallForm = {
       text(`"${SEP}`),
       elements(
         tool,
-        // Another type than string says that the value is JSON; which one does not matter to a reader.
+        // Any type but string says that the value is JSON.
         (m) =>
           `${OPEN}argument key="${m.key.replaceAll("&", "&amp;")}" type="${m.isString ? "string" : "object"}"${SEP}`,
         close("argument"),
@@ -86,7 +86,7 @@ function* toolCalls(s: Source, tools: ToolSet, w: CallWriter): Reading<boolean> 
   }
 }
 
-/** Reads a call's arguments and its end; false where the text is no such. */
+/** Reads a call's arguments and its end; false when the text is something else. */
 function* members(s: Source, list: Members): Reading<boolean> {
   while (true) {
     yield* space(s);

@@ -10,7 +10,7 @@ import { checkKey, type FormMember } from "./form.ts";
 import { before } from "./stream.ts";
 import { fromPython, tryJson } from "./loose_json.ts";
 
-/** A name of an argument that is told apart from what stands around it. */
+/** An argument's name that cannot be mistaken for the text around it. */
 const KEY = /^[^\s=,()[\]{}'"]+$/;
 
 export const lfm2: Family = {
@@ -31,8 +31,8 @@ export const lfm2: Family = {
     end: text("]<|tool_call_end|>"),
     between: text(", "),
     call(tool) {
-      // Values are JSON: what Python writes otherwise is read as well, but a schema says it in JSON. Required arguments
-      // come first, so that the commas are known.
+      // The form writes values as JSON, because schemas describe JSON; the reader takes Python's literals too. Required
+      // arguments come first, so that the place of each comma is known.
       const of = (required: boolean) => tool.members.filter((m) => m.required === required);
       const one = (m: FormMember) => {
         checkKey(tool, m.key, KEY);

@@ -3,7 +3,7 @@
  * @module
  */
 
-/** Parses JSON, undefined where it is none. */
+/** Parses JSON; undefined when the text is not JSON. */
 export function tryJson(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -12,7 +12,7 @@ export function tryJson(text: string): unknown {
   }
 }
 
-/** JSON text of a value that is JSON, Python's `True`, `None` or single-quoted strings, or plain text. */
+/** JSON text of a value written as JSON, with Python's literals, or as plain text. */
 export function looseJson(value: string): string {
   const text = value.trim();
   if (tryJson(text) !== undefined) return text;

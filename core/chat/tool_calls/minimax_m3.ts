@@ -34,7 +34,7 @@ export const minimaxM3: Family = {
     end: text(`\n${SECTION_END}`),
     between: text("\n"),
     call(tool) {
-      // An element's end names the argument again, which a grammar cannot say of a name that it does not know.
+      // An element's end repeats the argument's name; a grammar cannot repeat a name that it does not know.
       if (tool.extra) cannotWrite(tool, "it may take arguments that its schema does not name: list them in properties");
       const one = ({ key, value }: FormMember) => {
         checkKey(tool, key, KEY);
@@ -47,7 +47,7 @@ export const minimaxM3: Family = {
   preserved: [N, "<mm:think>", "</mm:think>"],
 };
 
-/** Reads the elements that are a call's arguments, and its end; false where the text is no such. */
+/** Reads the elements of a call's arguments and the call's end; false when the text is something else. */
 function* members(s: Source, list: Members): Reading<boolean> {
   while (true) {
     yield* space(s);
@@ -76,7 +76,7 @@ function* members(s: Source, list: Members): Reading<boolean> {
   }
 }
 
-/** Elements of a text: `[tag, content]`; undefined where it is not made of elements. */
+/** Elements of a text, `[tag, content]`; undefined when it is not made of elements. */
 function elements(text: string): [string, string][] | undefined {
   const found: [string, string][] = [];
   let rest = text.trim();

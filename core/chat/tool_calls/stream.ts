@@ -10,49 +10,49 @@ import { JsonScanner } from "./json_scan.ts";
 /** A parser step: yields for more text. */
 export type Reading<T> = Generator<void, T, void>;
 
-/** What the text is at a place: undecided, reasoning, the answer proper, a call's markup that may be text yet, or a call. */
+/** What text is: undecided, reasoning, the answer, markup that may still turn out to be text, or a call. */
 export type Place = "start" | "reasoning" | "answer" | "head" | "call";
 
 /** The text so far and how far it is read. */
 export class Source {
-  /** What the text is where it ends, as far as that is certain. */
+  /** What the text is at its end, as far as that is certain. */
   place: Place = "start";
-  /** Where the answer proper begins, and where its first character that is shown may stand; undefined before. */
+  /** Where the answer begins behind the reasoning, and where its shown text may begin; undefined until certain. */
   answerFrom: number | undefined;
   shownFrom: number | undefined;
-  /** Where the marker stands behind which a call is being read. */
+  /** Position of the marker behind which a call is being read. */
   callFrom: number | undefined;
   text = "";
   pos = 0;
   /**
-   * Where the text begins that is not explained yet: at the marker that `until` found, with the white space before it
-   * that was dropped, and then behind each call that is complete.
+   * Begin of the text that is not explained yet: the marker that `until` found with the white space dropped before it, and
+   * later the end of each complete call.
    */
   mark = 0;
   /** The text from the mark on may still become content and must be kept. */
   held = false;
   ended = false;
 
-  /** Characters of the answer that were forgotten. */
+  /** Number of characters that `forget` dropped. */
   #dropped = 0;
 
   get readTo(): number {
     return this.offset(this.pos);
   }
 
-  /** A position within the text as one within the whole answer. */
+  /** Turns a position within `text` into one within the whole answer. */
   offset(pos: number): number {
     return this.#dropped + pos;
   }
 
-  /** What comes at the position is no reasoning. */
+  /** The text from the position on is not reasoning. */
   beginAnswer(): void {
     this.place = "answer";
     this.callFrom = undefined;
     this.answerFrom ??= this.offset(this.pos);
   }
 
-  /** What comes at the position is shown. */
+  /** The text from the position on may be shown. */
   beginShown(): void {
     this.beginAnswer();
     this.shownFrom ??= this.offset(this.pos);
@@ -70,7 +70,7 @@ export class Source {
     return this.text.slice(from, this.pos);
   }
 
-  /** Drops what is read, so that a long answer does not pile up. */
+  /** Drops the text that is read, so that a long answer needs little memory. */
   forget(): void {
     if (this.held) return;
     this.#dropped += this.pos;
@@ -112,7 +112,8 @@ export function earliest(
  *
  * @param show Receives the text as soon as it is certain. White space before a marker is dropped when `trim` is set:
  * it belongs to the markup.
- * @param awaited Markers that the end of the stream may have cut: two characters of one or more are no text then.
+ * @param awaited Markers that the end of the stream may have cut: two or more of a marker's first characters at the end are
+ * dropped.
  */
 export function* until(
   s: Source,
@@ -147,7 +148,7 @@ export function* until(
       s.pos = s.text.length;
       return undefined;
     }
-    s.forget(); // nobody looks back past text that was shown
+    s.forget(); // text that was shown is not read again
     yield;
   }
 }
@@ -179,7 +180,7 @@ export function* space(s: Source): Reading<void> {
   }
 }
 
-/** Reads a marker that may be left out, with white space before it; what was read is explained then. */
+/** Reads an optional marker with white space before it; the text up to there is explained then. */
 export function* closing(s: Source, markers: readonly string[]): Reading<void> {
   const from = s.pos;
   yield* space(s);
@@ -189,8 +190,8 @@ export function* closing(s: Source, markers: readonly string[]): Reading<void> {
 
 /**
  * Reads one of the markers within a section of calls, with white space before it; undefined for other text.
- * @param complete Calls came before that count even where the section does not end: the position is behind them again
- * then, and behind what the end of the stream cut of a marker.
+ * @param complete The section has a complete call already, so it may end without its marker: other text is left unread
+ * then, and a marker that the end of the stream cut is dropped.
  */
 export function* part(s: Source, markers: readonly string[], complete: boolean): Reading<string | undefined> {
   const from = s.pos;
@@ -207,9 +208,9 @@ export function cutOff(s: Source, markers: readonly string[]): boolean {
 }
 
 /**
- * Reads a tool's name up to one of the markers, which is read too; undefined, and nothing read, as soon as the text can
- * be no such name.
- * @param plain Takes what a family writes around the name away.
+ * Reads a tool's name and the marker behind it. Returns undefined, and reads nothing, as soon as the text cannot be a
+ * tool's name.
+ * @param plain Removes the text that the family writes around the name.
  */
 export function* toolName(
   s: Source,
@@ -237,7 +238,7 @@ export function* before(s: Source, markers: readonly string[]): Reading<{ text: 
   const longest = Math.max(...markers.map((m) => m.length));
   while (true) {
     const found = earliest(s.text, from, markers);
-    // A longer marker could begin where a shorter one was found, were one the beginning of the other; none is.
+    // No marker is the beginning of another, so the first one found is the right one.
     if (found) {
       const text = s.text.slice(s.pos, found.at);
       s.pos = found.at + found.marker.length;
@@ -252,7 +253,7 @@ export function* before(s: Source, markers: readonly string[]): Reading<{ text: 
   }
 }
 
-/** Reads one JSON value, returned as text; undefined, the position where it broke off, for what is none. */
+/** Reads one JSON value and returns its text; undefined, at the position of the first error, when there is one. */
 export function* jsonValue(s: Source): Reading<string | undefined> {
   yield* space(s);
   const start = s.pos, scanner = new JsonScanner();

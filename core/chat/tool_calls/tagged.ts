@@ -45,7 +45,7 @@ export function* taggedCalls(s: Source, f: TaggedFormat, tools: ToolSet, w: Call
   }
 }
 
-/** Reads one call behind its opening text. It is none unless an argument or the end follows on the name. */
+/** Reads one call behind its opening text; false unless an argument or the call's end follows the name. */
 export function* taggedCall(s: Source, f: TaggedFormat, tools: ToolSet, w: CallWriter): Reading<boolean> {
   const head = yield* toolName(s, [f.call[1]], tools);
   if (head === undefined) return false;

@@ -1,11 +1,11 @@
 /**
  * Calls on their way to the client, piece by piece.
  *
- * A call is opened once its head is certain: its name is a tool's and its arguments begin. What is sent cannot be taken
- * back, so when a call then turns out malformed, all that belongs to it still goes out as text of its arguments, with the
- * flag `malformed`, and is no complete JSON. Where the answer merely ends within a call, the flag says so, and markup that
- * came last is left out: the arguments are the beginning of JSON. Where the answer is not streamed the call is held until
- * it is complete, and one that never is becomes content, with the flag.
+ * A call is opened once its head is certain: its name is a tool's and its arguments begin. Sent text cannot be taken back.
+ * When an open call turns out malformed, the rest of it is sent as text of its arguments with the flag `malformed`; the
+ * arguments are not complete JSON then. When the answer ends within a call, the flag is set and a marker cut at the end is
+ * dropped, so the arguments are the beginning of JSON. In an answer that is not streamed, and within reasoning, a call is
+ * held until it is complete; one that never is becomes content with the flag, or reasoning.
  * @module
  */
 import type { Call } from "./call.ts";
@@ -23,7 +23,7 @@ export class CallWriter {
   #n = 0;
   #held: string | undefined; // arguments of a call that is not shown yet
   #head: { name: string; id: string | undefined } | undefined;
-  /** A call that the request did not ask for: the second, where it wants one. */
+  /** The open call is the second one, and the request wants one at most. */
   #unwanted = false;
   #live: boolean;
 
@@ -35,12 +35,12 @@ export class CallWriter {
     this.#live = live;
   }
 
-  /** Calls that were sent, or begun to be. */
+  /** Number of calls sent, the open one included. */
   get count(): number {
     return this.#n;
   }
 
-  /** Reads what is no call unless it is a whole one: nothing of it is sent before. */
+  /** Runs a reader of calls that sends nothing of a call before it is whole. */
   *cautiously(read: Reading<boolean>): Reading<boolean> {
     this.#live = false;
     const called = yield* read;
@@ -66,7 +66,7 @@ export class CallWriter {
     this.explained();
   }
 
-  /** What was read up to the source's position is shown, or markup: nothing that could become content. */
+  /** The text up to the source's position was sent or is markup, so it cannot become content. */
   explained(): void {
     if (!this.s.held) this.s.mark = this.s.pos;
   }
@@ -92,11 +92,11 @@ export class CallWriter {
   }
 
   /**
-   * The open call is malformed from the last explained character on: the rest, up to the next of the markers, is text
-   * of its arguments. The position is before the marker then. Where the text ended before the reader, at its position,
-   * could tell, the rest is dropped.
-   * @param awaited What the reader would have gone on with at the position.
-   * @returns false where the call was held, and is content instead.
+   * Ends the open call as malformed. The text from the last explained character to the next of the markers is sent as text
+   * of its arguments; the position is before the marker then. When the stream ended within one of the awaited markers, the
+   * rest is dropped.
+   * @param awaited Markers that the reader expected at the position.
+   * @returns false when the call was held: its text is content then, or reasoning.
    */
   *broken(markers: readonly string[], awaited: readonly string[] = []): Reading<boolean> {
     const { s } = this;

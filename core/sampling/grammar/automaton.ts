@@ -530,8 +530,8 @@ export class Automaton {
           const name = [...this.#ruleIndex].find(([, index]) => index === to)?.[0] ?? "a repetition";
           throw new TextError(
             "text.grammar_left_recursion",
-            `Cannot compile the grammar: rule "${name}" comes to itself without reading a character`,
-            { at: { rule: name }, hint: "write the recursion behind what it repeats, or as a repetition" },
+            `Cannot compile the grammar: rule "${name}" calls itself before it reads a character`,
+            { at: { rule: name }, hint: "put the recursive call behind a character, or write a repetition" },
           );
         } else if (state[to] === 0) {
           state[to] = 1;

@@ -22,6 +22,7 @@ import {
   withDecimals,
 } from "./json_numbers.ts";
 import { formatOf } from "./json_formats.ts";
+import { atPointer, pointerPart } from "./json_pointer.ts";
 import { anyString, stringOf, stringOfLength, stringOtherThan } from "./json_strings.ts";
 import { patternOf } from "./regex.ts";
 
@@ -353,7 +354,7 @@ class Compiler {
     const names = [...Object.keys(properties), ...[...required].filter((n) => !Object.hasOwn(properties, n))];
     const members = names.map((name) => {
       const value = Object.hasOwn(properties, name)
-        ? this.#schema(properties[name], `${at}/properties/${pointer(name)}`, depth + 1)
+        ? this.#schema(properties[name], `${at}/properties/${pointerPart(name)}`, depth + 1)
         : this.#value();
       return { member: seq(this.#literal(name), this.#colon(), value, this.#ws()), required: required.has(name) };
     });
@@ -406,15 +407,9 @@ class Compiler {
 
   #lookup(ref: string, at: string): unknown {
     if (!ref.startsWith("#")) return this.#fail(`${at}/$ref`, `"${ref}" lies outside the document`);
-    let here: unknown = this.document;
-    for (const part of ref.slice(1).split("/").filter((p) => p !== "")) {
-      const key = percentDecoded(part).replaceAll("~1", "/").replaceAll("~0", "~");
-      if (typeof here !== "object" || here === null || !Object.hasOwn(here, key)) {
-        return this.#fail(`${at}/$ref`, `"${ref}" leads nowhere`);
-      }
-      here = (here as Schema)[key];
-    }
-    return here;
+    const found = atPointer(this.document, ref);
+    if (found === undefined) return this.#fail(`${at}/$ref`, `"${ref}" points to nothing in the document`);
+    return found;
   }
 
   /** allOf as one schema: properties and what is required join, other keywords take the last word. */
@@ -456,13 +451,3 @@ class Compiler {
     });
   }
 }
-
-function percentDecoded(part: string): string {
-  try {
-    return decodeURIComponent(part);
-  } catch {
-    return part; // a stray per cent sign stands for itself
-  }
-}
-
-const pointer = (name: string): string => name.replaceAll("~", "~0").replaceAll("/", "~1");

@@ -371,7 +371,7 @@ export class GrammarMatcher {
     if (logits.length > mask.length << 5) logits.fill(-Infinity, mask.length << 5);
     for (const [id, logit] of kept) logits[id] = logit;
     if (!any) {
-      throw new TextError("text.no_candidate", "Cannot go on: no token of the vocabulary fits the grammar here", {
+      throw new TextError("text.no_candidate", "Cannot continue: no token of the vocabulary fits the grammar here", {
         hint: "the grammar asks for bytes that the vocabulary cannot write",
       });
     }

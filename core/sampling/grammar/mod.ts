@@ -17,6 +17,7 @@ import { parseJsonSchema } from "./json_schema.ts";
 import { Grammar } from "./matcher.ts";
 
 export { Grammar, GrammarMatcher } from "./matcher.ts";
+export { type GrammarTrigger, TriggerWatch } from "./triggers.ts";
 export { VocabTrie } from "./vocab_trie.ts";
 
 /** @throws {TextError} `text.grammar_syntax`, `text.grammar_left_recursion`, `text.grammar_too_large` */
