@@ -6,7 +6,19 @@ import type { ImatrixStatistics } from "../quantize/imatrix.ts";
 import { type Command, COMMON, EXIT } from "./command.ts";
 
 function table(rows: readonly ImatrixStatistics[]): string {
-  const head = ["weight", "columns", "matrices", "unreached", "rows", "sum", "mean", "deviation", "largest", "active %", "entropy"];
+  const head = [
+    "weight",
+    "columns",
+    "matrices",
+    "unreached",
+    "rows",
+    "sum",
+    "mean",
+    "deviation",
+    "largest",
+    "active %",
+    "entropy",
+  ];
   const cells = rows.map((s) => [
     s.name,
     String(s.n_in),

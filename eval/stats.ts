@@ -4,6 +4,7 @@
  */
 
 export interface Estimate {
+  /** Over windows. */
   readonly mean: number;
   /** Standard error of the mean over windows; 0 for a single window. */
   readonly se: number;

@@ -9,7 +9,7 @@ import { scoreWindow } from "../eval/score.ts";
 import { meanOf } from "../eval/stats.ts";
 import { cutWindows } from "../eval/windows.ts";
 import { openBackend } from "../ffi/mod.ts";
-import { ggufQuantizeSource, parseFileType, quantize, readImatrix, useImatrix } from "../mod.ts";
+import { openGgufSource, parseFileType, quantize, readImatrix, useImatrix } from "../mod.ts";
 import { withEngine } from "./logits_checks.ts";
 import { preparedModel, testFolder } from "./models.ts";
 import { sharedDir } from "./shared.ts";
@@ -29,7 +29,7 @@ Deno.test({
     for (const [model, type, set, ppl] of rows) {
       using opened = openBackend("cpu");
       const path = `${testFolder()}/${model}-${type}.gguf`;
-      using source = ggufQuantizeSource(await preparedModel(`${sharedDir}models/${model}`, "bf16"));
+      using source = openGgufSource(await preparedModel(`${sharedDir}models/${model}`, "bf16"));
       await quantize(source, path, opened.backend, {
         fileType: parseFileType(type),
         imatrix: useImatrix(readImatrix(`${sharedDir}models/reference/${model}/imatrix.gguf`)),

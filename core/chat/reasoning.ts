@@ -13,11 +13,14 @@ import { kimiK3 } from "./tool_calls/kimi_k3.ts";
 import { literal, type Reading, Source, space, until } from "./tool_calls/stream.ts";
 import { type CallSink, CallWriter } from "./tool_calls/writer.ts";
 
+/** What becomes of reasoning: left in the answer, or put apart. */
 export type ReasoningFormat = "none" | "auto" | "deepseek" | "deepseek-legacy";
 
 /** A piece of an answer. */
 export interface Delta {
+  /** Text of the answer. */
   content?: string;
+  /** Text of the reasoning. */
   reasoning_content?: string;
   /** A call's beginning, with `id` and `name`, and in it and further pieces more of the text of its arguments. */
   tool_call?: { index: number; id?: string; name?: string; arguments: string };
@@ -42,6 +45,7 @@ export interface OutputParserOptions {
   newId?: () => string;
 }
 
+/** Takes an answer apart while it streams. */
 export interface OutputParser {
   /** Takes text and gives what became certain. */
   push(text: string): Delta[];

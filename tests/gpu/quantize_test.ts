@@ -10,7 +10,7 @@ import { libraryPath, openNativeBackend } from "../../ffi/mod.ts";
 import { parseFileType } from "../../quantize/file_types.ts";
 import { readImatrix, useImatrix } from "../../quantize/imatrix.ts";
 import { quantize } from "../../quantize/quantize.ts";
-import { ggufQuantizeSource } from "../../quantize/quantize_source.ts";
+import { openGgufSource } from "../../quantize/quantize_source.ts";
 import { quantizeRows } from "../../quantize/rows.ts";
 import { bloomNano, testFolder } from "../models.ts";
 import { keptRowCases, sharedRowCases, WRITTEN, wrongRows } from "../quantize/row_cases.ts";
@@ -244,7 +244,7 @@ test("blocks of any bytes are decoded as the host does, for every type", async (
 test("whole files of bloom-nano", async (backend, device) => {
   const input = await bloomNano("bf16");
   const sum = async (fileType: string, device: number, weighted: boolean) => {
-    using source = ggufQuantizeSource(input);
+    using source = openGgufSource(input);
     const output = `${testFolder()}/card-${device}.gguf`;
     const imatrix = weighted && sharedDir
       ? useImatrix(readImatrix(`${sharedDir}models/reference/bloom-nano/imatrix.gguf`), { include: [], exclude: [] })

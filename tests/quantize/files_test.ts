@@ -12,7 +12,7 @@ import { BloomeryError } from "../../core/errors.ts";
 import { openNativeBackend } from "../../ffi/backend.ts";
 import { prepare } from "../../quantize/prepare/mod.ts";
 import { quantize } from "../../quantize/quantize.ts";
-import { ggufQuantizeSource } from "../../quantize/quantize_source.ts";
+import { openGgufSource } from "../../quantize/quantize_source.ts";
 import { repoDir, sharedDir } from "../shared.ts";
 
 interface Case {
@@ -39,7 +39,7 @@ async function run(backend: ReturnType<typeof openNativeBackend>, folder: string
   }
   let options = await quantizeOptions(new Flags(placed), request.fileType);
   if (options.imatrix) options = { ...options, imatrix: { ...options.imatrix, path: flags.strs("imatrix")[0] } };
-  using source = ggufQuantizeSource(folder + request.input);
+  using source = openGgufSource(folder + request.input);
   return await quantize(source, out + request.output.replace(/^out\//, ""), backend, options);
 }
 
