@@ -8,6 +8,7 @@ import { prepare } from "./prepare/mod.ts";
 import { quantize } from "./quantize.ts";
 import { openGgufSource } from "./quantize_source.ts";
 import { mergeGguf, spliceGguf, splitGguf } from "./reshard.ts";
+import { needing } from "../tests/shared.ts";
 
 Deno.test("refuseFullDisk() tells what is needed and what is free, and lets pass where nobody knows", () => {
   return withFolder((dir) => {
@@ -140,10 +141,11 @@ Deno.test("quantize and prepare go on with resume after the disk was full", () =
   }));
 
 Deno.test({
-  name: Deno.build.os === "linux"
-    ? "a disk that fills up while a file is written is told by name, and nothing is left"
-    : "a disk that fills up needs /dev/full, which is not there",
-  ignore: Deno.build.os !== "linux",
+  ...needing(
+    "a disk that fills up while a file is written is told by name, and nothing is left",
+    Deno.build.os === "linux",
+    "Linux",
+  ),
   fn: () =>
     withFolder(async (dir) => {
       writeCheckpoint(`${dir}model`, testCheckpoint("llama"));

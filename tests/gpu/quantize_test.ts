@@ -14,7 +14,7 @@ import { openGgufSource } from "../../quantize/quantize_source.ts";
 import { quantizeRows } from "../../quantize/rows.ts";
 import { bloomNano, testFolder } from "../models.ts";
 import { keptRowCases, sharedRowCases, WRITTEN, wrongRows } from "../quantize/row_cases.ts";
-import { sharedDir } from "../shared.ts";
+import { needing, needingShared, sharedDir } from "../shared.ts";
 
 /** Index of the first card, or undefined. */
 function firstCard(): number | undefined {
@@ -27,8 +27,9 @@ const card = firstCard();
 
 function test(name: string, fn: (backend: Backend, device: number) => Promise<void>, needsShared = false): void {
   Deno.test({
-    name: `cuda: ${name}`,
-    ignore: card === undefined || (needsShared && !sharedDir),
+    ...card !== undefined && needsShared
+      ? needingShared(`cuda: ${name}`)
+      : needing(`cuda: ${name}`, card !== undefined, "a card"),
     fn: async () => {
       using backend = openNativeBackend("cuda");
       await fn(backend, card!);

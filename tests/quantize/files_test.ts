@@ -13,7 +13,7 @@ import { openNativeBackend } from "../../ffi/backend.ts";
 import { prepare } from "../../quantize/prepare/mod.ts";
 import { quantize } from "../../quantize/quantize.ts";
 import { openGgufSource } from "../../quantize/quantize_source.ts";
-import { repoDir, sharedDir } from "../shared.ts";
+import { needingShared, repoDir, sharedDir } from "../shared.ts";
 
 interface Case {
   name: string;
@@ -102,8 +102,9 @@ Deno.test("quantize() writes the reference's files: every type, every option, se
 });
 
 Deno.test({
-  name: "quantize() of the trained models gives the reference's files of every type, with and without importance",
-  ignore: !sharedDir,
+  ...needingShared(
+    "quantize() of the trained models gives the reference's files of every type, with and without importance",
+  ),
   fn: async () => {
     const models = `${sharedDir}models/`;
     const folder = Deno.makeTempDirSync() + "/";
