@@ -25,13 +25,17 @@ export interface ScoreHeader {
 
 /** One window: predictions at positions `skip .. n_window - 2`, each of the token after it. */
 export interface ScoreLine {
+  /** Name of the text. */
   readonly source: string;
+  /** Number of the window in its text. */
   readonly window: number;
+  /** Its tokens. */
   readonly ids: readonly number[];
   /** `[n]` natural logarithms. */
   readonly logprob: readonly number[];
   /** `[n][top_k]`, best first. */
   readonly top_ids: readonly (readonly number[])[];
+  /** `[n][top_k]` natural logarithms. */
   readonly top_logprob: readonly (readonly number[])[];
 }
 

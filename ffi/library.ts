@@ -54,7 +54,8 @@ export function openLibrary(name: LibraryName): Library {
         at: { library: name, folders: folders() },
         hint: name === "cuda"
           ? "build it with `deno task build` on a machine that has nvcc, or use --device cpu"
-          : "build it with `deno task build` (needs a C++ compiler)",
+          : "build it with `deno task build`, for the npm package with `deno run -A npm:@bloomery/bloomery/build` " +
+            "(needs g++ or clang++)",
       },
     );
   }

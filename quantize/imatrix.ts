@@ -21,7 +21,9 @@ export interface ImatrixSums {
 
 /** A file as it is. */
 export interface ImatrixFile {
+  /** Of the file. */
   readonly path: string;
+  /** Which of the two formats it has. */
   readonly format: "gguf" | "dat";
   /** Names of calibration texts. */
   readonly datasets: readonly string[];
@@ -29,6 +31,7 @@ export interface ImatrixFile {
   readonly n_chunks: number;
   /** Tokens of a chunk; 0 in the old format. */
   readonly chunk_size: number;
+  /** By weight name. */
   readonly sums: ReadonlyMap<string, ImatrixSums>;
 }
 
@@ -36,8 +39,11 @@ export interface ImatrixFile {
 export interface Imatrix {
   /** As written into the output; the path as given. */
   readonly path: string;
+  /** Name of the calibration text. */
   readonly dataset: string | undefined;
+  /** Chunks that were run; 0 when not known. */
   readonly n_chunks: number;
+  /** By weight name, `[n_mat * n_in]` each. */
   readonly entries: ReadonlyMap<string, Float32Array>;
   /** Matrices of an entry, such as experts, that no row of the calibration went through; only where there are some. */
   readonly unreached?: ReadonlyMap<string, readonly number[]>;
@@ -168,6 +174,7 @@ export function importanceOf({ sums, counts }: ImatrixSums, format: ImatrixFile[
   return out;
 }
 
+/** Which entries to use. */
 export interface ImatrixFilter {
   /** Keep only entries whose name contains one of these. */
   readonly include?: readonly string[];

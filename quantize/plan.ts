@@ -15,7 +15,9 @@ import { categoryOf, isValueLike, Mixture, type ModelFacts } from "./mixture.ts"
 
 /** A tensor of the source. */
 export interface SourceTensor {
+  /** As in the source. */
   readonly name: string;
+  /** In the source. */
   readonly type: GgmlType;
   /** Fastest first. */
   readonly ne: readonly number[];
@@ -23,12 +25,19 @@ export interface SourceTensor {
   readonly shard: number;
 }
 
+/** What a quantization is to make. */
 export interface PlanOptions {
+  /** Type of the file, which decides the mixture. */
   readonly fileType: FileType;
+  /** No mixture: every tensor gets the type itself. */
   readonly pure?: boolean;
+  /** Keeps `output.weight` as it is. */
   readonly leaveOutputTensor?: boolean;
+  /** Takes tensors that are quantized already. */
   readonly allowRequantize?: boolean;
+  /** Type of `output.weight`. */
   readonly outputTensorType?: GgmlType | undefined;
+  /** Type of the token embedding. */
   readonly tokenEmbeddingType?: GgmlType | undefined;
   /** Forced types, first match wins; see {@link parseTypePattern}. */
   readonly tensorTypes?: readonly TypePattern[];
@@ -36,6 +45,7 @@ export interface PlanOptions {
   readonly pruneLayers?: readonly number[];
   /** Tensors stay in their parts and in file order. */
   readonly keepSplit?: boolean;
+  /** Importance of the weights' columns. */
   readonly imatrix?: Imatrix | undefined;
   /** Refuse instead of falling back to another type where a row does not fit the blocks of the planned one. */
   readonly noFallback?: boolean;
@@ -43,18 +53,25 @@ export interface PlanOptions {
   readonly dryRun?: boolean;
 }
 
+/** A forced type for tensors whose names match. */
 export interface TypePattern {
+  /** As it was given. */
   readonly text: string;
+  /** Searched for in a tensor's name. */
   readonly pattern: RegExp;
+  /** What such tensors become. */
   readonly type: GgmlType;
 }
 
+/** What becomes of a tensor. */
 export interface PlannedTensor<T extends SourceTensor = SourceTensor> {
+  /** Where it comes from. */
   readonly source: T;
   /** Its name in the output; another than the source's where layers were pruned. */
   readonly name: string;
   /** Without trailing ones. */
   readonly ne: readonly number[];
+  /** In the output. */
   readonly type: GgmlType;
   /** What the type would be if its rows were whole blocks of it; differs from `type` where it fell back. */
   readonly planned: GgmlType;
@@ -70,8 +87,11 @@ export interface PlannedTensor<T extends SourceTensor = SourceTensor> {
 
 /** Experts of a layer whose weights are encoded without importance, because the calibration never reached them. */
 export interface UnreachedExperts {
+  /** Number of the layer. */
   readonly layer: number;
+  /** Experts of the layer. */
   readonly n_expert: number;
+  /** Those that were never reached. */
   readonly experts: readonly number[];
 }
 

@@ -20,7 +20,9 @@ import { type PlannedTensor, type PlanOptions, planQuantization, type QuantizePl
 import { type QuantizeSource, rowCount } from "./quantize_source.ts";
 import { type QuantizeSummary, summarize } from "./quantize_summary.ts";
 
+/** What a run makes, and how. */
 export interface QuantizeOptions extends PlanOptions {
+  /** Keys to set in the output. */
   readonly overrides?: readonly Override[];
   /** Most bytes of rows in memory at a time; default 256 MiB. */
   readonly room?: number;
@@ -28,15 +30,19 @@ export interface QuantizeOptions extends PlanOptions {
   readonly resume?: boolean;
   /** Stops the run. What is written is kept then, as it is where the disk fills up, so that a later run can resume. */
   readonly signal?: AbortSignal;
+  /** Called after each piece that was written. */
   readonly onProgress?: (p: QuantizeProgress) => void;
   /** Which device of the backend encodes, or encodes a type without or with importance; 0 is the host. The bytes are the same. */
   readonly device?: number | ((type: GgmlType, weighted: boolean) => number);
 }
 
+/** How far a run has come. */
 export interface QuantizeProgress {
+  /** The tensor being written. */
   readonly tensor: PlannedTensor;
   /** Its place in the output. */
   readonly index: number;
+  /** How many there are. */
   readonly n_tensors: number;
   /** The tensor is whole with this. */
   readonly whole: boolean;
@@ -44,12 +50,17 @@ export interface QuantizeProgress {
   readonly done: number;
   /** Of them, those that an earlier run had done. */
   readonly resumed: number;
+  /** Bytes of the source. */
   readonly total: number;
 }
 
+/** What a run made. */
 export interface QuantizeResult {
+  /** The files. */
   readonly paths: readonly string[];
+  /** Sizes and types. */
   readonly summary: QuantizeSummary;
+  /** What is odd and does no harm, in sentences. */
   readonly warnings: readonly string[];
   /** Tensors that an earlier run had written. */
   readonly n_resumed: number;

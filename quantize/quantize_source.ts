@@ -15,7 +15,9 @@ export interface QuantizeSource extends Disposable {
   readonly name: string;
   /** Files that must not be written to. */
   readonly paths: readonly string[];
+  /** Of the model. */
   readonly metadata: Metadata;
+  /** In file order. */
   readonly tensors: readonly SourceTensor[];
   /** What is odd and does no harm, in sentences. */
   readonly warnings: readonly string[];
@@ -31,7 +33,7 @@ export function rowCount(tensor: { readonly ne: readonly number[] }): number {
 }
 
 /** Opens a GGUF file or the first of a split set. */
-export function ggufQuantizeSource(path: string): QuantizeSource {
+export function openGgufSource(path: string): QuantizeSource {
   const file: GgufFile = openGguf(path);
   return {
     name: path,

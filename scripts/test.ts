@@ -47,6 +47,7 @@ const steps: [name: string, args: string[]][] = [
   ["fmt", ["fmt", "--check", "--quiet"]],
   ["lint", ["lint", "--quiet"]],
   ["check", ["check", "--quiet", "--lock", "tests/deno.lock", "."]],
+  ["doc", ["doc", "--lint", "--quiet", "mod.ts"]],
   ["imports", ["run", "-A", "scripts/check_imports.ts"]],
   ["abi", ["run", "-A", "scripts/check_abi.ts"]],
 ];

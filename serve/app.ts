@@ -5,13 +5,15 @@
 import { type BeforeForm, constraintOf, type FormRequest } from "./constraint.ts";
 import { badRequest, contextTooSmall } from "./errors.ts";
 import { Generation, type GenerationOptions } from "./generation.ts";
-import type { ReasoningFormat, ServedModel } from "./model.ts";
+import type { ReasoningFormat } from "../core/chat/mod.ts";
+import type { ServedModel } from "./model.ts";
 import { createSampler } from "./sampling.ts";
 import type { Scheduler, Ticket } from "./scheduler.ts";
 import type { SamplingRequest } from "./schemas.ts";
 
 /** Defaults that a request can override, and facts shown to clients. */
 export interface AppSettings {
+  /** What becomes of reasoning in answers. */
   reasoningFormat: ReasoningFormat;
   /** Tokens of reasoning that a request gets which sets no limit itself; -1 without limit. */
   reasoningBudget: number;

@@ -8,7 +8,8 @@ import { unsupported } from "./errors.ts";
 import { lazyConstraint } from "./constraint.ts";
 import { forcedCall, possibleCall } from "./forced_call.ts";
 import type { Generation } from "./generation.ts";
-import type { OutputParser, ReasoningFormat } from "./model.ts";
+import type { ReasoningFormat } from "../core/chat/mod.ts";
+import type { OutputParser } from "./model.ts";
 import { ReasoningBudget } from "./reasoning_budget.ts";
 import type { Conversation } from "./schemas.ts";
 

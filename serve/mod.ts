@@ -12,6 +12,7 @@
  * ```
  * @module
  */
+export type { AppSettings } from "./app.ts";
 export { servedModel, type ServedModelOptions } from "./language_model.ts";
 export type { ServedModel } from "./model.ts";
 export { type RunningServer, type ServerOptions, startServer } from "./server.ts";

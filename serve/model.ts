@@ -5,6 +5,7 @@
  */
 import type { AnswerTracker } from "../core/chat/tracker.ts";
 import type { Rules } from "../core/sampling/grammar/expr.ts";
+import type { ReasoningFormat } from "../core/chat/mod.ts";
 import type { SamplingParams } from "../core/sampling/mod.ts";
 import type { Tokenizer as CoreTokenizer } from "../core/tokenizer/types.ts";
 
@@ -101,7 +102,6 @@ export interface ParserInput {
   inReasoning: boolean;
 }
 
-export type ReasoningFormat = "none" | "auto" | "deepseek" | "deepseek-legacy";
 export const REASONING_FORMATS = ["none", "auto", "deepseek", "deepseek-legacy"] as const;
 
 /** A piece of an answer as it streams. */
@@ -162,6 +162,7 @@ export interface ServedModel {
   readonly path: string;
   /** Unix seconds, for /v1/models. */
   readonly created: number;
+  /** Facts for clients. */
   readonly meta: {
     architecture: string;
     n_ctx_train: number;
@@ -174,8 +175,11 @@ export interface ServedModel {
     /** Quantization name, e.g. `Q4_K_M`. */
     ftype?: string;
   };
+  /** @internal */
   readonly engine: Engine;
+  /** @internal */
   readonly tokenizer: Tokenizer;
+  /** @internal */
   readonly chat: ChatFormat;
   /** What the model recommends; requests override it. */
   readonly sampling: Partial<SamplingParams>;

@@ -16,7 +16,9 @@ import { health, models, props, slots } from "./routes_info.ts";
 import { applyTemplate, completion, detokenize, tokenize } from "./routes_native.ts";
 import { Scheduler } from "./scheduler.ts";
 
+/** What a server serves, and how. */
 export interface ServerOptions extends Partial<AppSettings> {
+  /** From `servedModel`. */
   model: ServedModel;
   /** Default 127.0.0.1: nobody else's machine. */
   host?: string;
@@ -38,10 +40,13 @@ export interface ServerOptions extends Partial<AppSettings> {
   onWarning?: (text: string) => void;
 }
 
+/** A server that listens. */
 export interface RunningServer {
   /** `http://host:port` */
   readonly url: string;
+  /** The one it listens on. */
   readonly port: number;
+  /** @internal */
   readonly scheduler: Scheduler;
   /** Takes no more requests and finishes the running ones; resolves when that is done. */
   drain(): Promise<void>;

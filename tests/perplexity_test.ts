@@ -9,17 +9,16 @@ import { scoreWindow } from "../eval/score.ts";
 import { meanOf } from "../eval/stats.ts";
 import { cutWindows } from "../eval/windows.ts";
 import { openBackend } from "../ffi/mod.ts";
-import { ggufQuantizeSource, parseFileType, quantize, readImatrix, useImatrix } from "../mod.ts";
+import { openGgufSource, parseFileType, quantize, readImatrix, useImatrix } from "../mod.ts";
 import { withEngine } from "./logits_checks.ts";
 import { preparedModel, testFolder } from "./models.ts";
-import { sharedDir } from "./shared.ts";
+import { needingShared, sharedDir } from "./shared.ts";
 
 const N_WINDOW = 512;
 const all = Deno.env.get("BLOOMERY_TEST_ALL") === "1";
 
 Deno.test({
-  name: "perplexity of quantized files is llama-perplexity's within 0.2 % in NLL (../shared)",
-  ignore: !sharedDir,
+  ...needingShared("perplexity of quantized files is llama-perplexity's within 0.2 % in NLL"),
   fn: async () => {
     const rows = Deno.readTextFileSync(`${sharedDir}models/reference/ppl-peer.txt`).split("\n")
       .map((line) => /^(bloom-nano\S*) (\S+) (\w+) ([\d.]+) /.exec(line)?.slice(1))
@@ -29,7 +28,7 @@ Deno.test({
     for (const [model, type, set, ppl] of rows) {
       using opened = openBackend("cpu");
       const path = `${testFolder()}/${model}-${type}.gguf`;
-      using source = ggufQuantizeSource(await preparedModel(`${sharedDir}models/${model}`, "bf16"));
+      using source = openGgufSource(await preparedModel(`${sharedDir}models/${model}`, "bf16"));
       await quantize(source, path, opened.backend, {
         fileType: parseFileType(type),
         imatrix: useImatrix(readImatrix(`${sharedDir}models/reference/${model}/imatrix.gguf`)),

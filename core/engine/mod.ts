@@ -10,6 +10,7 @@ import { type CacheType, type Plan, planModel } from "../plan/plan.ts";
 import { bindModel, buildProgram, type Model, OUTPUTS } from "./model.ts";
 import { PageList, PagePool } from "./pages.ts";
 
+/** How an engine is set up. */
 export interface EngineOptions {
   /** Index of the backend's device that holds everything. */
   readonly device?: number;
@@ -19,7 +20,9 @@ export interface EngineOptions {
   readonly n_cache?: number;
   /** The most token rows of one native step. */
   readonly n_ubatch?: number;
+  /** Element type of cached keys; f16 where left out. */
   readonly cacheTypeK?: CacheType;
+  /** Element type of cached values; f16 where left out. */
   readonly cacheTypeV?: CacheType;
   /** Candidates per output row. */
   readonly topK?: number;
@@ -27,8 +30,11 @@ export interface EngineOptions {
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
 }
 
+/** The tokens that one sequence gets in a step. */
 export interface StepRequest {
+  /** Of this engine. */
   readonly sequence: Sequence;
+  /** Ids, appended to the sequence. */
   readonly tokens: ArrayLike<number>;
   /** Rows to give results of. */
   readonly output: "none" | "last" | "all";
@@ -38,7 +44,9 @@ export interface StepRequest {
   readonly targets?: ArrayLike<number>;
 }
 
+/** What a step gave for one request, row by row. */
 export interface StepOutput {
+  /** Rows: none, one, or as many as tokens. */
   readonly n_rows: number;
   /** `[n_rows, topK]`, best first. */
   readonly ids: Int32Array;
@@ -88,12 +96,14 @@ export class Sequence implements Disposable {
     return new Sequence(this.engine, this.pages.fork());
   }
 
+  /** Gives its pages back. Harmless to repeat. */
   dispose(): void {
     if (this.#disposed) return;
     this.#pages.truncate(0);
     this.#disposed = true;
   }
 
+  /** The same as `dispose`. */
   [Symbol.dispose](): void {
     this.dispose();
   }
@@ -110,8 +120,14 @@ function nextPowerOfTwo(n: number): number {
   return n <= 1 ? 1 : 2 ** Math.ceil(Math.log2(n));
 }
 
+/** The forward pass over any number of sequences. Close it by holding it with `using`. */
 export class Engine implements Disposable {
+  /**
+   * Hyper-parameters of the model.
+   * @internal
+   */
   readonly spec: Spec;
+  /** Size of the vocabulary. */
   readonly n_vocab: number;
   readonly #weights = new Map<string, TensorHandle>();
   readonly #programs = new Map<string, ProgramHandle>();
@@ -120,11 +136,13 @@ export class Engine implements Disposable {
 
   private constructor(
     readonly backend: Backend,
+    /** @internal */
     readonly model: Model,
     readonly plan: Plan,
     readonly n_ctx: number,
     readonly n_ubatch: number,
     readonly topK: number,
+    /** @internal */
     readonly cache: CacheHandle,
   ) {
     this.spec = model.spec;
@@ -175,6 +193,7 @@ export class Engine implements Disposable {
     return engine;
   }
 
+  /** A sequence without tokens. Dispose of it to give its pages back. */
   createSequence(): Sequence {
     return new Sequence(this, new PageList(this.#pool));
   }
@@ -200,6 +219,7 @@ export class Engine implements Disposable {
     }
   }
 
+  /** Gives weights, programs and cache back. */
   [Symbol.dispose](): void {
     for (const p of this.#programs.values()) p[Symbol.dispose]();
     this.cache[Symbol.dispose]();

@@ -13,7 +13,9 @@ import type { GgmlType } from "./types.ts";
 
 /** What the header says of a tensor. */
 export interface TensorInfo {
+  /** In the file. */
   readonly name: string;
+  /** Of its elements. */
   readonly type: GgmlType;
   /** Fastest first; written as given, so trailing ones are the caller's choice. */
   readonly ne: readonly number[];

@@ -23,11 +23,15 @@ export interface PlanOptions {
   readonly cacheTypeV: CacheType;
 }
 
+/** What a model takes on a device. */
 export interface Plan {
+  /** Which one. */
   readonly device: DeviceInfo;
   /** Bytes of each weight as the file has it. */
   readonly weights: readonly { readonly name: string; readonly type: GgmlType; readonly bytes: number }[];
+  /** Of all weights. */
   readonly weight_bytes: number;
+  /** Pages of keys and values. */
   readonly cache: {
     readonly streams: readonly { readonly type: GgmlType; readonly ne: number }[];
     readonly page_size: number;
@@ -36,6 +40,7 @@ export interface Plan {
   };
   /** An estimate; the library lays the arena out and says the real size. */
   readonly scratch_bytes: number;
+  /** Of everything. */
   readonly total_bytes: number;
 }
 

@@ -6,20 +6,29 @@
 import type { GgmlType } from "../gguf/types.ts";
 import type { Program } from "./program.ts";
 
+/** A device of a backend. */
 export interface DeviceInfo {
+  /** Its number in the backend; 0 is the host. */
   readonly index: number;
   /** `cpu`, `cuda`, `reference`. */
   readonly kind: string;
+  /** As its maker calls it. */
   readonly name: string;
+  /** Memory it has. */
   readonly memory_bytes: number;
+  /** Memory that was free when the backend was opened. */
   readonly free_bytes: number;
+  /** Instruction sets, or compute capability. */
   readonly features: readonly string[];
 }
 
 /** Bytes of a file. */
 export interface FileRange {
+  /** Of the file. */
   readonly path: string;
+  /** First byte. */
   readonly offset: number;
+  /** How many. */
   readonly bytes: number;
 }
 
@@ -97,17 +106,25 @@ export interface QuantizeJob {
   readonly device?: number;
 }
 
+/** Whatever does the arithmetic. Users of the library get one from `openBackend` and hand it on; its methods are for the engine. */
 export interface Backend extends Disposable {
+  /** All devices; the first is the host. */
   readonly devices: readonly DeviceInfo[];
+  /** @internal */
   loadTensor(spec: TensorSpec): Promise<TensorHandle>;
+  /** @internal */
   createCache(spec: CacheSpec): CacheHandle;
-  /** `weights` in the order of `program.weights`. */
+  /**
+   * `weights` in the order of `program.weights`.
+   * @internal
+   */
   createProgram(program: Program, weights: readonly TensorHandle[], caches: readonly CacheHandle[]): ProgramHandle;
 
   /**
    * Encodes rows; bit-exact on every backend. Gives `dst` back.
    * @throws {NativeError} `native.data` when the source has a NaN, an infinity or an invalid scale, or the result has one;
    * `native.io` when the source cannot be read
+   * @internal
    */
   quantize(job: QuantizeJob): Promise<Uint8Array>;
   /** Decodes `n` elements to f32; `device` 0 is the host. */

@@ -30,7 +30,10 @@ export class Checkpoint implements Disposable {
     this.#byPath = new Map(files.map((f) => [f.path, f]));
   }
 
-  /** @throws {FormatError} `format.missing_tensor` */
+  /**
+   * A tensor by name.
+   * @throws {FormatError} `format.missing_tensor`
+   */
   tensor(name: string): SafetensorsTensor {
     const t = this.tensors.get(name);
     if (t) return t;
@@ -62,9 +65,11 @@ export class Checkpoint implements Disposable {
     return readJson(this.dir + file);
   }
 
+  /** Closes the files. */
   close(): void {
     for (const f of this.files) f.close();
   }
+  /** The same as `close`. */
   [Symbol.dispose](): void {
     this.close();
   }
@@ -136,6 +141,7 @@ export function weightMap(path: string, index: unknown): Map<string, string> {
   return new Map(entries as [string, string][]);
 }
 
+/** How a folder is opened. */
 export interface OpenCheckpointOptions {
   /** How files are opened; by path where left out. */
   open?: (path: string) => string | ByteSource;

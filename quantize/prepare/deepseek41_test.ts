@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import fc from "npm:fast-check@4.11.0";
+import { BloomeryError } from "../../core/errors.ts";
 import { openGguf } from "../../core/gguf/read.ts";
 import {
   floats,
@@ -219,7 +221,21 @@ Deno.test("openPrepared() refuses n-gram constants that do not fit the vocabular
     };
     refuses({ engram_compressed_vocab_size: 7 }, /"engram_compressed_vocab_size" .*found 7, expected \d+/);
     refuses({ engram_num_embeddings: [60, 121] }, /"engram_num_embeddings" .*found \[60,121\], expected \[60,120\]/);
+    refuses({ engram_layer_ids: [1, 1] }, /"engram_layer_ids" .*found \[1,1\], expected "at most 16 different blocks/);
+    refuses({ engram_layer_ids: [1, 4] }, /blocks of 0 to 3/);
+    refuses({ engram_n_heads: 33 }, /"engram_n_heads" .*found 33, expected a whole number of 1 to 32/);
     refuses({ engram_pad_token_id: 5000 }, /"engram_pad_token_id" .*found 5000/);
+  }));
+
+Deno.test("openPrepared() refuses an n-gram table of another size", () =>
+  withFolder((dir) => {
+    const made = checkpoint({ engram_num_embeddings: null });
+    fp8(made.tensors, "layers.2.engram.embed", [totals[1] - 1, row], "row");
+    writeCheckpoint(`${dir}model`, made);
+    assert.throws(() => openPrepared(`${dir}model`), {
+      code: "model.tensor_shape",
+      message: /"layers\.2\.engram\.embed\.weight" .* is \[119, 32\], expected \[120, 32\]/,
+    });
   }));
 
 Deno.test("FP8 weights of DeepSeek V4.1 become Q8_0, or what is asked for", () =>
@@ -235,4 +251,28 @@ Deno.test("FP8 weights of DeepSeek V4.1 become Q8_0, or what is asked for", () =
     assert.deepEqual(types("auto"), ["q8_0", "q8_0", "bf16", "f32"]);
     assert.deepEqual(types("bf16"), ["bf16", "bf16", "bf16", "f32"]);
     assert.deepEqual(types("f32"), ["f32", "f32", "f32", "f32"]);
+  }));
+
+Deno.test("openPrepared() answers any configuration of DeepSeek V4.1 with a plan or a refusal of its own", () =>
+  withFolder((dir) => {
+    const made = checkpoint();
+    writeCheckpoint(`${dir}model`, made);
+    const { text_config } = made.config;
+    const odd = fc.oneof(
+      fc.constantFrom(null, 0, 1, -1, 7, 1.5, 2 ** 28, 2 ** 31, 2 ** 53, "", true, [], {}, [1], [2, 3], [1e9], ["x"]),
+      fc.integer({ min: 0, max: 300 }),
+    );
+    const change = fc.tuple(fc.constantFrom(...Object.keys(text_config)), odd);
+    fc.assert(
+      fc.property(fc.array(change, { minLength: 1, maxLength: 3 }), (changes) => {
+        const config = { ...made.config, text_config: { ...text_config, ...Object.fromEntries(changes) } };
+        Deno.writeTextFileSync(`${dir}model/config.json`, JSON.stringify(config));
+        try {
+          openPrepared(`${dir}model`).close();
+        } catch (error) {
+          if (!(error instanceof BloomeryError)) throw error;
+        }
+      }),
+      { numRuns: 100 },
+    );
   }));

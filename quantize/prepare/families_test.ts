@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { ggufValue } from "../../core/gguf/metadata.ts";
 import { openGguf } from "../../core/gguf/read.ts";
-import { sharedDir } from "../../tests/shared.ts";
+import { needingShared, sharedDir } from "../../tests/shared.ts";
 import { digest16, type PeerKeys, sha256As, withFolder } from "./_testing.ts";
 import { prepare, type PrepareFileOptions } from "./mod.ts";
 
@@ -87,10 +87,7 @@ const expectedOf = (folder: string): Expected => JSON.parse(Deno.readTextFileSyn
 for (const name of names) {
   if (UNKNOWN.has(name)) continue;
   Deno.test({
-    name: tiny
-      ? `prepare() writes the ${name} checkpoint as llama.cpp's converter does`
-      : "prepare() on one small checkpoint per family needs ../shared, which is not there",
-    ignore: !tiny,
+    ...needingShared(`prepare() writes the ${name} checkpoint as llama.cpp's converter does`),
     fn: () =>
       withFolder(async (dir) => {
         const expected = expectedOf(tiny + name);
@@ -154,10 +151,7 @@ const BY_HAND: Record<string, { options: PrepareFileOptions; differentKeys?: str
 
 for (const [name, { options, differentKeys }] of Object.entries(BY_HAND)) {
   Deno.test({
-    name: tiny
-      ? `prepare() writes the keys and tensors that the notes on ${name} list, and no other tensor`
-      : `prepare() on ${name} needs ../shared, which is not there`,
-    ignore: !tiny,
+    ...needingShared(`prepare() writes the keys and tensors that the notes on ${name} list, and no other tensor`),
     fn: () =>
       withFolder(async (dir) => {
         const expected = expectedOf(tiny + name);
@@ -172,10 +166,7 @@ for (const [name, { options, differentKeys }] of Object.entries(BY_HAND)) {
 
 for (const name of ["deepseek_v3", "deepseek_v4", "glm4_moe", "glm5_next", "qwen3_5_moe", "qwen3_next"]) {
   Deno.test({
-    name: tiny
-      ? `prepare() keeps the draft block of the ${name} checkpoint`
-      : `prepare() on draft blocks of ${name} needs ../shared, which is not there`,
-    ignore: !tiny,
+    ...needingShared(`prepare() keeps the draft block of the ${name} checkpoint`),
     fn: () =>
       withFolder(async (dir) => {
         const trunk = tiny + name;

@@ -12,6 +12,7 @@ import type { View } from "./view.ts";
 
 /** Where a file keeps the n-gram tables of DeepSeek V4.1: one tensor a site, or all sites in one. */
 export const NGRAM_LAYOUTS = ["per-site", "concatenated"] as const;
+/** One of them. */
 export type NgramLayout = (typeof NGRAM_LAYOUTS)[number];
 
 /** What the user may choose about a family's tensors. */

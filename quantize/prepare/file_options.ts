@@ -8,17 +8,21 @@ import type { PreparedTensor, PrepareOptions } from "./source.ts";
 
 /** A tensor that was converted while other files were still to come. */
 export interface EarlyProgress {
+  /** Which one. */
   readonly tensor: PreparedTensor;
   /** Tensors converted so far, and their bytes. */
   readonly n_tensors: number;
+  /** Of those. */
   readonly bytes: number;
 }
 
+/** How far a run has come. */
 export interface PrepareProgress {
   /** The tensor being written. */
   readonly tensor: PreparedTensor;
   /** Its place among all tensors. */
   readonly index: number;
+  /** How many there are. */
   readonly n_tensors: number;
   /** The tensor is whole with this. */
   readonly whole: boolean;
@@ -26,9 +30,11 @@ export interface PrepareProgress {
   readonly bytes: number;
   /** Of them, those that an earlier run had written. */
   readonly resumed: number;
+  /** Tensor bytes of the whole run. */
   readonly totalBytes: number;
 }
 
+/** What a run makes, and how. */
 export interface PrepareFileOptions extends PrepareOptions, SplitLimits {
   /** Bytes that buffers may take; 16 MiB where left out. A read never takes less than one row. */
   room?: number;
@@ -40,5 +46,6 @@ export interface PrepareFileOptions extends PrepareOptions, SplitLimits {
   onEarly?: (p: EarlyProgress) => void;
   /** Called after each piece that was written. */
   onProgress?: (p: PrepareProgress) => void;
+  /** Stops the run. */
   signal?: AbortSignal;
 }

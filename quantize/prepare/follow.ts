@@ -13,6 +13,7 @@ const SHARD = /^(.*)-(\d{5})-of-(\d{5})\.safetensors$/;
 /** A vocabulary comes in one of these. */
 const VOCABULARY = ["tokenizer.json", "tokenizer.model", "spiece.model", "tiktoken.model", "vocab.json"];
 
+/** How a folder is watched. */
 export interface FollowOptions {
   /** Milliseconds between looks at the folder; 1000 where left out. */
   interval?: number;

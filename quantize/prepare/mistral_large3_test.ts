@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import fc from "npm:fast-check@4.11.0";
+import { BloomeryError } from "../../core/errors.ts";
 import { openGguf } from "../../core/gguf/read.ts";
 import { floats, testCheckpoint, type TestTensors, VOCAB_SIZE, withFolder, writeCheckpoint } from "./_testing.ts";
 import { openPrepared, prepare } from "./mod.ts";
@@ -160,4 +162,38 @@ Deno.test("openPrepared() names the field of params.json that is wrong", () =>
       code: "model.config",
       message: /field "beta" of .*params\.json \(yarn\): found "32", expected a number/,
     });
+  }));
+
+Deno.test("openPrepared() answers any params.json with a plan or a refusal of its own", () =>
+  withFolder((dir) => {
+    write(dir);
+    const odd = fc.oneof(
+      fc.constantFrom(null, 0, 1, -1, 7, 1.5, 2 ** 31, 2 ** 53, "", true, [], {}, [1], { factor: 2 }),
+      fc.integer({ min: 0, max: 300 }),
+    );
+    const fields = [
+      ...Object.keys(PARAMS),
+      ...Object.keys(PARAMS.moe).map((f) => `moe.${f}`),
+      "yarn.factor",
+      "quantization",
+    ];
+    fc.assert(
+      fc.property(fc.array(fc.tuple(fc.constantFrom(...fields), odd), { minLength: 1, maxLength: 3 }), (changes) => {
+        const params = structuredClone(PARAMS) as Record<string, unknown>;
+        for (const [field, value] of changes) {
+          const [outer, inner] = field.split(".");
+          if (inner === undefined) params[outer] = value;
+          else if (typeof params[outer] === "object" && params[outer] !== null) {
+            (params[outer] as Record<string, unknown>)[inner] = value;
+          }
+        }
+        Deno.writeTextFileSync(`${dir}own/params.json`, JSON.stringify(params));
+        try {
+          openPrepared(`${dir}own`).close();
+        } catch (error) {
+          if (!(error instanceof BloomeryError)) throw error;
+        }
+      }),
+      { numRuns: 100 },
+    );
   }));

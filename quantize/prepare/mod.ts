@@ -13,3 +13,4 @@ export {
 } from "./source.ts";
 export type { FollowOptions } from "./follow.ts";
 export { type Outtype, OUTTYPES } from "./outtype.ts";
+export { NGRAM_LAYOUTS, type NgramLayout } from "./family.ts";

@@ -6,6 +6,7 @@ import type { View } from "./view.ts";
 
 /** What may be asked for: one type for all matrices, the checkpoint's main type, or each tensor's own. */
 export const OUTTYPES = ["f32", "f16", "bf16", "q8_0", "auto", "keep"] as const;
+/** One of them. */
 export type Outtype = (typeof OUTTYPES)[number];
 
 /** `general.file_type` of each. */

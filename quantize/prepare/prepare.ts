@@ -21,11 +21,13 @@ const CHUNK = 1 << 20;
 /** Bytes of buffers per element of a chunk: source, f32 between, result, and one to spare. */
 const BYTES_PER_ELEMENT = 16;
 
+/** What a run made. */
 export interface PrepareResult {
   /** The files made. */
   readonly paths: readonly string[];
   /** `general.architecture`. */
   readonly architecture: string;
+  /** In all files. */
   readonly n_tensors: number;
   /** Tensors by type. */
   readonly types: Readonly<Record<string, number>>;
@@ -33,6 +35,7 @@ export interface PrepareResult {
   readonly bytes: number;
   /** Tensors that an earlier run had written. */
   readonly n_resumed: number;
+  /** What is odd and does no harm, in sentences. */
   readonly warnings: readonly string[];
 }
 

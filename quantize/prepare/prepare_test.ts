@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { ggmlType } from "../../core/gguf/types.ts";
 import { openGguf } from "../../core/gguf/read.ts";
-import { repoDir, sharedDir } from "../../tests/shared.ts";
+import { needingShared, repoDir, sharedDir } from "../../tests/shared.ts";
 import { noise, sha256, testCheckpoint, withFolder, writeCheckpoint } from "./_testing.ts";
 import { encodeQ8_0 } from "./q8_0.ts";
 import { openPrepared, type Outtype, prepare } from "./mod.ts";
@@ -202,10 +202,7 @@ Deno.test("prepare() passes q8_0 to a quantizer when it is given one, with equal
   }));
 
 Deno.test({
-  name: sharedDir
-    ? "prepare() writes bloom-nano-moe, in shards and one file per expert matrix, to the byte"
-    : "prepare() on bloom-nano-moe needs ../shared, which is not there",
-  ignore: !sharedDir,
+  ...needingShared("prepare() writes bloom-nano-moe, in shards and one file per expert matrix, to the byte"),
   fn: () =>
     withFolder(async (dir) => {
       const expected = JSON.parse(Deno.readTextFileSync(`${sharedDir}models/reference/expected_gguf.json`));
@@ -217,10 +214,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: sharedDir
-    ? "prepare() reads the newer form of config.json alike"
-    : "prepare() on the newer form of config.json needs ../shared, which is not there",
-  ignore: !sharedDir,
+  ...needingShared("prepare() reads the newer form of config.json alike"),
   fn: () =>
     withFolder(async (dir) => {
       Deno.mkdirSync(`${dir}bloom-nano`);

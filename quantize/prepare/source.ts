@@ -41,6 +41,7 @@ export type RowQuantizer = (
   job: { srcType: GgmlType; src: Uint8Array; dstType: GgmlType; n_rows: number; n_per_row: number },
 ) => Promise<Uint8Array>;
 
+/** What becomes of a checkpoint. */
 export interface PrepareOptions {
   /** Default `auto`. */
   outtype?: Outtype;

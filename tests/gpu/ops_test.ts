@@ -4,7 +4,7 @@
  */
 import assert from "node:assert/strict";
 import { libraryPath, openNativeBackend } from "../../ffi/mod.ts";
-import { repoDir } from "../shared.ts";
+import { needing, repoDir } from "../shared.ts";
 import { testFolder } from "../models.ts";
 
 function hasCard(): boolean {
@@ -21,8 +21,7 @@ async function run(command: string, args: string[], env: Record<string, string> 
 }
 
 Deno.test({
-  name: "cuda: every op against float64, and rows by bits",
-  ignore: !hasCard(),
+  ...needing("cuda: every op against float64, and rows by bits", hasCard(), "a card"),
   fn: async () => {
     const library = libraryPath("cuda")!;
     const folder = library.slice(0, library.lastIndexOf("/"));

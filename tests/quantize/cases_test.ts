@@ -11,12 +11,12 @@ import { ggmlType } from "../../core/gguf/types.ts";
 import { GgufWriter } from "../../core/gguf/write.ts";
 import type { Backend } from "../../core/program/backend.ts";
 import { openNativeBackend } from "../../ffi/backend.ts";
-import { folderQuantizeSource } from "../../quantize/folder_source.ts";
+import { openFolderSource } from "../../quantize/folder_source.ts";
 import { parseFileType } from "../../quantize/file_types.ts";
 import { type Imatrix, writeImatrix } from "../../quantize/imatrix.ts";
 import { prepare } from "../../quantize/prepare/mod.ts";
 import { quantize, type QuantizeOptions, type QuantizeResult } from "../../quantize/quantize.ts";
-import { ggufQuantizeSource } from "../../quantize/quantize_source.ts";
+import { openGgufSource } from "../../quantize/quantize_source.ts";
 import { summaryLines } from "../../quantize/quantize_summary.ts";
 import { repoDir } from "../shared.ts";
 import {
@@ -45,7 +45,7 @@ class Bench implements Disposable {
     options: Partial<QuantizeOptions> = {},
     names: { from?: string; to?: string } = {},
   ): Promise<QuantizeResult> {
-    using source = ggufQuantizeSource(this.folder + (names.from ?? "in.gguf"));
+    using source = openGgufSource(this.folder + (names.from ?? "in.gguf"));
     const fileType = parseFileType(type);
     return await quantize(source, this.folder + (names.to ?? "out.gguf"), this.backend, { fileType, ...options });
   }
@@ -245,7 +245,7 @@ Deno.test("a run whose tensors come from others is not resumed, though its heade
   const model = bench.folder + "model";
   writeSyntheticFolder(model, { n_embd: 256, n_ff: 512, n_layer: 2, n_vocab: 512 }, 1);
   const run = async (outtype: "f32" | "f16", options: Partial<QuantizeOptions>) => {
-    using source = folderQuantizeSource(model, { outtype });
+    using source = openFolderSource(model, { outtype });
     await quantize(source, bench.folder + "hf.gguf", bench.backend, { fileType: parseFileType("Q4_0"), ...options });
   };
   const again = new AbortController();
@@ -422,9 +422,9 @@ Deno.test("a Hugging Face folder gives the bytes of prepare and quantize", async
   await prepare(model, folder + "bf16.gguf");
   for (const type of ["Q4_K_M", "IQ4_XS", "F16"]) {
     const options = { fileType: parseFileType(type) };
-    using two = ggufQuantizeSource(folder + "bf16.gguf");
+    using two = openGgufSource(folder + "bf16.gguf");
     await quantize(two, folder + "two.gguf", backend, options);
-    using one = folderQuantizeSource(model);
+    using one = openFolderSource(model);
     await quantize(one, folder + "one.gguf", backend, options);
     assert.equal(sha256(folder + "one.gguf"), sha256(folder + "two.gguf"), type);
   }

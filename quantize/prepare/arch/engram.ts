@@ -14,11 +14,22 @@ import type { Rules } from "../rules.ts";
 import { concat, type View } from "../view.ts";
 import { LAYER } from "./deepseek4.ts";
 
-/** Released tables have 16 million rows a head; more than this is damage. */
-const MAX_ROWS = 2 ** 32;
+/** More than any release has; numbers beyond are damage, and the constants below must not take long. */
+const MAX_ROWS = 2 ** 28;
+const MAX_SITES = 16;
+const MAX_HEADS = 32;
+const MAX_NGRAM = 8;
 
 /** Blocks with a memory before them. */
-const sites = (c: Config): number[] => c.nums("engram_layer_ids") ?? [];
+function sites(c: Config): number[] {
+  const layers = c.nums("engram_layer_ids") ?? [];
+  const isBlock = (il: number) => Number.isInteger(il) && il >= 0 && il < c.n_layer;
+  if (layers.length > MAX_SITES || new Set(layers).size !== layers.length || !layers.every(isBlock)) {
+    const hint = "compare config.json with the one of the original release";
+    throw wrong(c, "engram_layer_ids", layers, `at most ${MAX_SITES} different blocks of 0 to ${c.n_layer - 1}`, hint);
+  }
+  return layers;
+}
 
 interface Sizes {
   readonly layers: readonly number[];
@@ -32,8 +43,8 @@ interface Sizes {
 function sizes(c: Config): Sizes {
   return {
     layers: sites(c),
-    n_gram: c.needSize("engram_max_ngram_size", 16),
-    n_head: c.needSize("engram_n_heads", 1024),
+    n_gram: c.needSize("engram_max_ngram_size", MAX_NGRAM),
+    n_head: c.needSize("engram_n_heads", MAX_HEADS),
     head_dim: c.needSize("engram_head_dim"),
     n_class: c.needSize("engram_compressed_vocab_size"),
   };
@@ -149,6 +160,19 @@ export function engramKeys(k: Keys, c: Config, facts: CheckpointFacts, { ngramLa
   const stated = c.nums("engram_num_embeddings");
   if (stated && stated.join() !== totals.join()) {
     throw wrong(c, "engram_num_embeddings", stated, totals, "the tables have other sizes than the hash needs");
+  }
+  for (const [site, il] of layers.entries()) {
+    const shape = facts.shape(`layers.${il}.engram.embed.weight`);
+    const expected = [totals[site], size.head_dim];
+    if (!shape || shape.join() === expected.join()) continue;
+    throw new ModelError(
+      "model.tensor_shape",
+      `Cannot use tensor "layers.${il}.engram.embed.weight" of ${c.file}: its shape is [${
+        shape.join(", ")
+      }], expected ` +
+        `[${expected.join(", ")}]`,
+      { at: { file: c.file, got: shape, expected }, hint: "the n-gram table is of another configuration" },
+    );
   }
   let base = 0n;
   const offsets = rows.flatMap((own, site) => {
