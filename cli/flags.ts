@@ -64,7 +64,8 @@ export const COMMON = {
     value: "N",
     min: 0,
     env: "LLAMA_ARG_CTX_SIZE",
-    help: "tokens of context (n_ctx), 0 = as if not given; default: what the model was trained for, at most 8192",
+    help:
+      "tokens of context (n_ctx), 0 = as if not given; default: what the model was trained for, or the most that fits",
   },
   ubatchSize: {
     name: "ubatch-size",

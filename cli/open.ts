@@ -33,7 +33,7 @@ export function contextOf(flags: Flags): number | undefined {
 export async function openModelFromFlags(
   flags: Flags,
   io: Io,
-  options: { path?: string; n_cache?: number; n_ctx?: number } = {},
+  options: { path?: string; n_cache?: number; n_ctx?: number; contexts?: number } = {},
 ): Promise<OpenedModel> {
   const { openModel } = await import("../ffi/mod.ts");
   const path = options.path ?? await modelPath(flags, io);
@@ -45,6 +45,7 @@ export async function openModelFromFlags(
     threads: threadsOf(flags, io),
     ...(n_ctx === undefined ? {} : { n_ctx }),
     ...(options.n_cache === undefined ? {} : { n_cache: options.n_cache }),
+    ...(options.contexts === undefined ? {} : { contexts: options.contexts }),
     n_ubatch: flags.num("ubatch-size") ?? 512,
     cacheTypeK: (flags.str("cache-type-k") ?? "f16") as CacheType,
     cacheTypeV: (flags.str("cache-type-v") ?? "f16") as CacheType,
@@ -53,6 +54,7 @@ export async function openModelFromFlags(
   bar?.stop();
   const { engine, tokenizer } = opened.model;
   for (const w of tokenizer.warnings) io.warn(w);
+  if (engine.contextReason !== undefined) io.note(`context of ${engine.n_ctx} tokens: ${engine.contextReason}`);
   const { n_ctx_train } = engine.spec;
   if (engine.n_ctx > n_ctx_train) {
     io.warn(

@@ -11,6 +11,7 @@ import { LLAMA_MODEL_FLAGS, LLAMA_SERVER_FLAGS } from "./llama_flags.ts";
 import { modelPath } from "./model_file.ts";
 import { openModelFromFlags } from "./open.ts";
 import { maxTokensOf, reasoningKwargs, samplingOf } from "./sampling.ts";
+import { corsOrigins, HTTP_FLAGS, LOG_FLAGS, openRequestLog } from "./server_flags.ts";
 import { SLOT_FLAGS, slotsOf } from "./slots.ts";
 import { readText } from "./text_file.ts";
 
@@ -26,32 +27,7 @@ export const serve: Command = {
     SLOT_FLAGS.unified,
     SLOT_FLAGS.perSlot,
     SLOT_FLAGS.cacheSize,
-    {
-      name: "host",
-      type: "string",
-      value: "ADDRESS",
-      default: "127.0.0.1",
-      env: "LLAMA_ARG_HOST",
-      help: "address to listen on",
-    },
-    {
-      name: "port",
-      type: "int",
-      value: "N",
-      default: 8080,
-      min: 0,
-      max: 65535,
-      env: "LLAMA_ARG_PORT",
-      help: "port to listen on, 0 = a free one",
-    },
-    {
-      name: "alias",
-      alias: ["a"],
-      type: "string",
-      value: "NAME",
-      env: "LLAMA_ARG_ALIAS",
-      help: "name of the model in answers; default: the file's",
-    },
+    ...HTTP_FLAGS,
     {
       name: "api-key",
       type: "strings",
@@ -108,7 +84,8 @@ export const serve: Command = {
       env: "LLAMA_ARG_CHAT_TEMPLATE_KWARGS",
       help: "template variables of every chat, as an object",
     },
-    { name: "quiet", alias: ["q"], type: "bool", help: "no progress on stderr" },
+    ...LOG_FLAGS,
+    { name: "quiet", alias: ["q"], type: "bool", help: "no progress and no request log on stderr" },
     { ...PREDICT, help: "most tokens of an answer where a request sets no limit, -1 = as many as the context holds" },
     ...REASONING_FLAGS,
     ...SAMPLING_FLAGS,
@@ -131,62 +108,68 @@ export const serve: Command = {
         `listening on ${flags.str("host")} without a key: everybody who reaches it can use the model, see --api-key`,
       );
     }
-    const path = await modelPath(flags, io);
-    const { n_slots, n_ctx, n_cache } = slotsOf(flags, await defaultContext(path));
-    const { startServer } = await import("../serve/server.ts");
+    const origins = await corsOrigins(flags);
+    const { n_slots, ...context } = slotsOf(flags);
+    const log = await openRequestLog(flags, io);
+    const { openServer } = await import("../serve/server.ts");
     const { lacksTemplate, servedModel } = await import("../serve/language_model.ts");
     const { VERSION } = await import("./version.ts");
-    using opened = await openModelFromFlags(flags, io, { path, n_ctx, n_cache });
-    if (chatTemplate === undefined && lacksTemplate(opened.model)) {
-      io.warn("the model has no chat template; chats use ChatML, see --chat-template-file");
-    }
-    const alias = flags.str("alias");
-    const served = servedModel(opened.model, {
-      ...(alias === undefined ? {} : { id: alias }),
-      ...(chatTemplate === undefined ? {} : { chatTemplate }),
-    });
-    const model = { ...served, sampling: { ...served.sampling, ...samplingOf(flags, served.tokenizer) } };
     const reasoningBudget = flags.num("reasoning-budget")!;
-    if (reasoningBudget !== -1 && model.chat.reasoningTags === undefined) {
-      io.warn("--reasoning-budget has no effect: this model's reasoning has no tag that could end it");
-    }
-    const server = await listen(flags, () =>
-      startServer({
-        model,
+    // Before the weights: an address that cannot be had is known at once, and monitors see that the model loads.
+    const waiting = await listen(flags, () =>
+      openServer({
         host: flags.str("host")!,
         port: flags.num("port")!,
         n_slots,
         apiKeys,
+        corsOrigins: origins,
         reasoningFormat: flags.str("reasoning-format") as typeof REASONING_FORMATS[number],
         reasoningBudget,
         templateKwargs: kwargs,
         n_predict: maxTokensOf(flags) ?? -1,
         slots: !flags.has("slots") || flags.bool("slots"),
         build: `bloomery-${VERSION}`,
+        onRequest: (entry) => log.write(entry),
+        logPrompts: flags.bool("log-prompts"),
         onWarning: (text) => io.warn(text),
         onError: (error) => io.error(error instanceof Error ? error.stack ?? error.message : String(error)),
       }));
-    using _ = io.hold();
-    const shared = n_cache < n_ctx * n_slots ? `, ${n_cache} of all together` : "";
-    io.note(`serving on ${server.url}: ${n_slots} slots of ${n_ctx} tokens${shared}`);
-    const drain = () => {
-      io.note("finishing the running requests; once more ends at once");
-      server.drain();
-    };
-    if (io.signal.aborted) drain();
-    else io.signal.addEventListener("abort", drain, { once: true });
-    await server.drained;
+    let opened: Awaited<ReturnType<typeof openModelFromFlags>> | undefined;
+    try {
+      opened = await openModelFromFlags(flags, io, { path: await modelPath(flags, io), ...context });
+      const { engine } = opened.model;
+      if (chatTemplate === undefined && lacksTemplate(opened.model)) {
+        io.warn("the model has no chat template; chats use ChatML, see --chat-template-file");
+      }
+      const [id, ...aliases] = flags.strs("alias");
+      const served = servedModel(opened.model, {
+        ...(id === undefined ? {} : { id, aliases }),
+        ...(chatTemplate === undefined ? {} : { chatTemplate }),
+      });
+      const model = { ...served, sampling: { ...served.sampling, ...samplingOf(flags, served.tokenizer) } };
+      if (reasoningBudget !== -1 && model.chat.reasoningTags === undefined) {
+        io.warn("--reasoning-budget has no effect: this model's reasoning has no tag that could end it");
+      }
+      const server = waiting.serve(model);
+      using _ = io.hold();
+      const { n_ctx, n_free } = engine;
+      const shared = n_free < n_ctx * n_slots ? `, ${n_free} of all together` : "";
+      io.note(`serving on ${server.url}: ${n_slots} slots of ${n_ctx} tokens${shared}`);
+      const drain = () => {
+        io.note("finishing the running requests; once more ends at once");
+        server.drain();
+      };
+      if (io.signal.aborted) drain();
+      else io.signal.addEventListener("abort", drain, { once: true });
+      await server.drained;
+    } finally {
+      await waiting.stop();
+      opened?.[Symbol.dispose]();
+      log.close();
+    }
     return EXIT.done;
   },
 };
-
-/** Context of a slot where no flag says it: what the model was trained for, at most 8192, as the engine has it. */
-async function defaultContext(path: string): Promise<number> {
-  const { openGguf } = await import("../core/gguf/mod.ts");
-  using file = openGguf(path);
-  const architecture = file.metadata.str("general.architecture");
-  return Math.min(file.metadata.int(`${architecture}.context_length`, 8192), 8192);
-}
 
 function templateKwargs(flags: Flags): Record<string, unknown> {
   const text = flags.str("chat-template-kwargs");

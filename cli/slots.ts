@@ -14,7 +14,7 @@ export const SLOT_FLAGS = {
     ...COMMON.ctxSize,
     help:
       "tokens of context over all slots (n_ctx), 0 = as if not given: a slot has --ctx-size / --parallel of them, or all " +
-      "where slots share them (--kv-unified); default: each slot has what the model was trained for, at most 8192",
+      "where slots share them (--kv-unified); default: what the model was trained for, or the most that fits",
   },
   parallel: {
     name: "parallel",
@@ -56,30 +56,33 @@ export const SLOT_FLAGS = {
 
 export interface Slots {
   readonly n_slots: number;
-  /** Most tokens of a slot. */
-  readonly n_ctx: number;
-  /** Tokens of all slots together. */
-  readonly n_cache: number;
+  /** Most tokens of a slot; undefined leaves it to the engine. */
+  readonly n_ctx?: number;
+  /** Tokens of all slots together; undefined: `contexts` whole ones. */
+  readonly n_cache?: number;
+  readonly contexts: number;
 }
 
-/**
- * @param defaultContext A slot's context where no flag says it.
- * @throws {UsageError} `usage.context` when a slot gets nothing
- */
-export function slotsOf(flags: Flags, defaultContext: number): Slots {
+/** @throws {UsageError} `usage.context` when a slot gets nothing */
+export function slotsOf(flags: Flags): Slots {
   const asked = flags.num("parallel") ?? -1;
   const n_slots = asked < 1 ? AUTO_SLOTS : asked;
   const unified = flags.has("kv-unified") ? flags.bool("kv-unified") : asked < 1;
   const perSlot = flags.num("kv-unified-per-slot");
   const total = flags.num("ctx-size") || undefined;
-  const whole = total === undefined ? perSlot ?? defaultContext : unified ? total : Math.floor(total / n_slots);
-  const n_ctx = Math.min(whole, perSlot ?? Infinity);
-  if (n_ctx < 1) {
+  const whole = total === undefined ? perSlot : unified ? total : Math.floor(total / n_slots);
+  const n_ctx = whole === undefined ? undefined : Math.min(whole, perSlot ?? Infinity);
+  if (n_ctx !== undefined && n_ctx < 1) {
     throw new UsageError("usage.context", `Cannot divide a context of ${total} tokens among ${n_slots} slots`, {
       at: { n_ctx: total, n_slots },
       hint: "raise --ctx-size, lower --parallel, or let slots share it with --kv-unified",
     });
   }
-  const n_cache = flags.num("cache-size") ?? total ?? n_ctx * n_slots;
-  return { n_slots, n_ctx, n_cache: Math.max(n_cache, n_ctx) };
+  const n_cache = flags.num("cache-size") ?? total;
+  return {
+    n_slots,
+    ...(n_ctx === undefined ? {} : { n_ctx }),
+    ...(n_cache === undefined ? {} : { n_cache: Math.max(n_cache, n_ctx ?? 1) }),
+    contexts: unified ? 1 : n_slots,
+  };
 }

@@ -110,6 +110,7 @@ function problemOf(error: unknown): Problem | undefined {
   if (!(error instanceof Error)) return undefined;
   if (/^failed to lookup address/.test(error.message)) return HOST;
   const { code } = error as { code?: unknown };
+  if (code === "ENOTFOUND" || code === "EAI_AGAIN") return HOST;
   if (typeof code === "string" && Object.hasOwn(PROBLEMS, code)) return PROBLEMS[code];
   const number = /\(os error (\d+)\)/.exec(error.message);
   const known = CODES[error.name];

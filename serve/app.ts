@@ -5,8 +5,9 @@
 import { type BeforeForm, constraintOf, type FormRequest } from "./constraint.ts";
 import { badRequest, contextTooSmall } from "./errors.ts";
 import { Generation, type GenerationOptions } from "./generation.ts";
-import type { ReasoningFormat } from "../core/chat/mod.ts";
-import type { ServedModel } from "./model.ts";
+import type { ReasoningFormat } from "../core/chat/reasoning.ts";
+import type { Exchange } from "./exchange.ts";
+import type { ServedModel } from "./language_model.ts";
 import { createSampler } from "./sampling.ts";
 import type { Scheduler, Ticket } from "./scheduler.ts";
 import type { SamplingRequest } from "./schemas.ts";
@@ -23,20 +24,12 @@ export interface AppSettings {
   templateKwargs: Record<string, unknown>;
   /** What `build_info` and `system_fingerprint` say. */
   build: string;
-  /** Told what a request asks for and does not get, where that is no error. */
+  /** Receives what a request asks for and this server ignores. */
   warn: (text: string) => void;
 }
 
 /** An HTTP route: reads a request, gives a response, throws an ApiError or anything else that is one underneath. */
-export type Handler = (app: App, request: ClientRequest) => Promise<Response> | Response;
-
-/** A request as the routes see it. */
-export interface ClientRequest {
-  /** The body's text; "" without one. */
-  body: string;
-  /** Fires when the client left. */
-  signal: AbortSignal;
-}
+export type Handler = (app: App, exchange: Exchange) => Promise<Response> | Response;
 
 /** How many tokens a request may generate, in the names that clients use for it. */
 export interface Limits {
@@ -50,6 +43,12 @@ export interface AnswerRequest extends SamplingRequest, Limits, FormRequest {
   stop?: string[] | undefined;
   cache_prompt?: boolean | undefined;
   id_slot?: number | undefined;
+}
+
+/** An answer to start. */
+export interface AnswerPlan extends GenerationOptions {
+  /** Number of an earlier plan of the request with the same prompt: it is computed once. */
+  sharesPromptOf?: number;
 }
 
 /** Answers under way, and the way to give them all up. */
@@ -91,11 +90,14 @@ export class App {
   }
 
   /**
-   * Starts the answers of a request, all of them or none. They are given up when the signal fires.
+   * Starts the answers of a request, all of them or none. They are given up when the client leaves.
    * @throws ApiError 503 when no more requests are taken.
    */
-  start(plans: GenerationOptions[], signal: AbortSignal): StartedAnswers {
-    const generations = plans.map((plan) => new Generation(this.model, plan));
+  start(plans: AnswerPlan[], { signal, generations }: Exchange): StartedAnswers {
+    for (const { sharesPromptOf, ...plan } of plans) {
+      const after = sharesPromptOf === undefined ? undefined : generations[sharesPromptOf];
+      generations.push(new Generation(this.model, plan, after));
+    }
     const tickets: Ticket[] = [];
     const leave = () => tickets.forEach((ticket) => ticket.cancel());
     try {

@@ -3,13 +3,13 @@
  * @module
  */
 import type { AnswerRequest, App } from "./app.ts";
-import { chatTokens, renderChat } from "./conversation.ts";
+import { chatTokens, continuesLast, renderChat } from "./conversation.ts";
 import { unsupported } from "./errors.ts";
+import type { Exchange } from "./exchange.ts";
 import { lazyConstraint } from "./constraint.ts";
 import { forcedCall, possibleCall } from "./forced_call.ts";
 import type { Generation } from "./generation.ts";
-import type { ReasoningFormat } from "../core/chat/mod.ts";
-import type { OutputParser } from "./model.ts";
+import type { OutputParser, ReasoningFormat } from "../core/chat/reasoning.ts";
 import { ReasoningBudget } from "./reasoning_budget.ts";
 import type { Conversation } from "./schemas.ts";
 
@@ -23,22 +23,31 @@ export interface ChatAnswerRequest extends AnswerRequest, Conversation {
 export interface ChatAnswer {
   generation: Generation;
   parser: OutputParser;
-  /** Gives the answer up. */
-  leave: () => void;
+}
+
+export interface ChatAnswerOptions {
+  /** Answers to give; default 1. */
+  n?: number;
+  /** Rivals recorded per token; undefined records no log-probabilities. */
+  n_probs?: number | undefined;
 }
 
 /**
- * @param n_probs Rivals recorded per token; undefined records no log-probabilities.
+ * Starts the answers to a conversation.
+ * @returns The answers, and a function that gives them up.
  * @throws ApiError 400 or TextError for what the template or the sampler cannot take, 503 when no more is taken.
  */
 export function startChat(
   app: App,
   request: ChatAnswerRequest,
-  signal: AbortSignal,
-  n_probs?: number,
-): ChatAnswer {
+  exchange: Exchange,
+  { n = 1, n_probs }: ChatAnswerOptions = {},
+): { answers: ChatAnswer[]; leave: () => void } {
   const { chat, tokenizer } = app.model;
   const { prompt, inReasoning, mayReason } = renderChat(app, request);
+  if (continuesLast(request) && (request.response_format?.type ?? "text") !== "text") {
+    throw unsupported("response_format", "an answer in this form cannot go on with the assistant's last message");
+  }
   const call = forcedCall(request, chat);
   const withTools = request.tools?.length && request.tool_choice !== "none";
   const input = {
@@ -48,24 +57,29 @@ export function startChat(
     parallelToolCalls: request.parallel_tool_calls ?? true,
     inReasoning,
   };
-  const tracker = chat.createTracker(input);
-  const before = { tracker, open: inReasoning, opener: mayReason ? chat.reasoningTags?.start : undefined };
-  const plan = app.plan({ ...request, call }, chatTokens(tokenizer, prompt), 0, before);
+  const tokens = chatTokens(tokenizer, prompt);
   const maybe = possibleCall(request, chat);
   const limit = reasoningLimit(app, request);
-  if (withTools && plan.constraint !== undefined && call === undefined) {
-    throw unsupported("tools", "cannot be combined with a form for the answer");
-  }
-  const { generations: [generation], leave } = app.start([{
-    ...plan,
-    tracker,
-    constraint: plan.constraint ?? (maybe && lazyConstraint(maybe, app.model, tracker, app.settings.warn)),
-    stops: [...plan.stops, ...chat.stops],
-    budget: limit && new ReasoningBudget(tracker, limit.end, limit.tokens, tokenizer),
-    n_probs,
-    shown: chat.preservedTokens,
-  }], signal);
-  return { generation, parser: chat.createParser(input), leave };
+  const plans = Array.from({ length: n }, (_, index) => {
+    const tracker = chat.createTracker(input);
+    const before = { tracker, open: inReasoning, opener: mayReason ? chat.reasoningTags?.start : undefined };
+    const plan = app.plan({ ...request, call }, tokens, index, before);
+    if (withTools && plan.constraint !== undefined && call === undefined) {
+      throw unsupported("tools", "cannot be combined with a form for the answer");
+    }
+    return {
+      ...plan,
+      tracker,
+      constraint: plan.constraint ?? (maybe && lazyConstraint(maybe, app.model, tracker, app.settings.warn)),
+      stops: [...plan.stops, ...chat.stops],
+      budget: limit && new ReasoningBudget(tracker, limit.end, limit.tokens, tokenizer),
+      n_probs,
+      shown: chat.preservedTokens,
+      ...(index === 0 ? {} : { sharesPromptOf: 0 }),
+    };
+  });
+  const { generations, leave } = app.start(plans, exchange);
+  return { answers: generations.map((generation) => ({ generation, parser: chat.createParser(input) })), leave };
 }
 
 /** The limit of reasoning: the request's, under llama-server's two names for it, or the server's; and the closing tag. */

@@ -18,7 +18,8 @@ import type { AnswerConstraint } from "./answer_constraint.ts";
 import { ApiError, badRequest, unsupported } from "./errors.ts";
 import type { CallForm } from "./forced_call.ts";
 import { CallOpening, LazyConstraint } from "./lazy_constraint.ts";
-import type { ServedModel, Tokenizer } from "./model.ts";
+import type { ServedModel } from "./language_model.ts";
+import type { Tokenizer } from "./tokenizer.ts";
 
 /** The fields that ask for a form. */
 export interface FormRequest {

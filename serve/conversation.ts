@@ -5,31 +5,61 @@
 import { mergeJson, parseJson } from "../core/json.ts";
 import type { App } from "./app.ts";
 import { badRequest, unsupported } from "./errors.ts";
-import type { RenderedChat, Tokenizer } from "./model.ts";
+import type { RenderedChat } from "./chat_format.ts";
+import { placed } from "./message_places.ts";
+import type { Tokenizer } from "./tokenizer.ts";
 import type { ChatRequestMessage, Conversation } from "./schemas.ts";
+
+/**
+ * Whether the answer goes on with the last message: it is the assistant's, and the request does not say otherwise.
+ * @throws ApiError 400 where it is to be continued and cannot be.
+ */
+export function continuesLast(request: Conversation): boolean {
+  const { messages, continue_final_message, add_generation_prompt } = request;
+  const last = messages.at(-1)!;
+  if (continue_final_message && last.role !== "assistant") {
+    throw badRequest(
+      `continue_final_message: expected the last message to be the assistant's, found "${last.role}"`,
+      "continue_final_message",
+    );
+  }
+  if (continue_final_message && add_generation_prompt) {
+    throw badRequest("add_generation_prompt: cannot be combined with continue_final_message", "add_generation_prompt");
+  }
+  const continues = continue_final_message ?? (last.role === "assistant" && add_generation_prompt === undefined);
+  if (!continues) return false;
+  const param = `messages[${messages.length - 1}]`;
+  if (last.tool_calls?.length) {
+    throw badRequest(`${param}.tool_calls: an assistant's message with calls cannot be continued`, param);
+  }
+  if (messages.at(-2)?.role === "assistant") {
+    throw badRequest(`${param}.role: two messages of the assistant at the end cannot be continued`, param);
+  }
+  return true;
+}
 
 /**
  * Renders the conversation with the model's own template.
  * @throws ApiError 400 naming the message at fault; TextError with the template's own words, a 400 too.
  */
 export function renderChat(app: App, request: Conversation): RenderedChat {
-  const last = request.messages.at(-1)!;
-  const continueFinal = request.continue_final_message ?? false;
-  if (continueFinal && last.role !== "assistant") {
-    throw badRequest(
-      `continue_final_message: expected the last message to be the assistant's, found "${last.role}"`,
-      "continue_final_message",
-    );
+  const continueFinal = continuesLast(request);
+  const messages = request.messages.map((message, i) => prepare(app, message, i));
+  if (continueFinal) {
+    // What goes on has no line break between its parts that nobody wrote.
+    const last = messages.at(-1)!;
+    if (Array.isArray(last.content)) last.content = last.content.map((part) => part.text).join("");
   }
-  if (continueFinal && request.add_generation_prompt) {
-    throw badRequest("add_generation_prompt: cannot be combined with continue_final_message", "add_generation_prompt");
-  }
-  return app.model.chat.render({
-    messages: request.messages.map((message, i) => prepare(app, message, i)),
+  const input = {
     ...(request.tools?.length ? { tools: request.tools } : {}),
     addGenerationPrompt: request.add_generation_prompt ?? !continueFinal,
     continueFinal,
     kwargs: kwargsOf(app, request),
+  };
+  const { chat } = app.model;
+  return chat.render({
+    ...input,
+    messages: placed(messages, (marked) => chat.render({ ...input, messages: marked }).prompt),
   });
 }
 

@@ -65,7 +65,8 @@ export function contextTooSmall(n_prompt_tokens: number, n_ctx: number): ApiErro
     400,
     "exceed_context_size_error",
     "context_length",
-    `The prompt has ${n_prompt_tokens} tokens, the context of a slot holds ${n_ctx}`,
+    // Agents shorten a conversation when they read one of these phrases, so they stay word for word.
+    `The prompt of ${n_prompt_tokens} tokens exceeds the available context size: the maximum context length is ${n_ctx} tokens`,
     {
       apiCode: "context_length_exceeded",
       extra: { n_prompt_tokens, n_ctx },
@@ -109,17 +110,26 @@ export function errorBody(error: ApiError): { error: Record<string, unknown> } {
 }
 
 /** The same in Anthropic's shape, for its routes. */
-export function anthropicErrorBody(error: ApiError): { type: "error"; error: { type: string; message: string } } {
+export function anthropicErrorBody(error: ApiError): { type: "error"; error: Record<string, unknown> } {
   const types: Record<number, string> = {
     400: "invalid_request_error",
     401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     405: "invalid_request_error",
     413: "request_too_large",
     503: "overloaded_error",
   };
-  const message = error.hint === undefined ? error.message : `${error.message} (${error.hint})`;
-  return { type: "error", error: { type: types[error.status] ?? "api_error", message } };
+  const { n_prompt_tokens, n_ctx } = error.extra;
+  // The phrase of Anthropic's own API, which its agents look for.
+  const tooLong = error.type === "exceed_context_size_error"
+    ? `prompt is too long: ${n_prompt_tokens} tokens > ${n_ctx} maximum. `
+    : "";
+  const { message, code, param, ...more } = errorBody(error).error;
+  return {
+    type: "error",
+    error: { ...more, type: types[error.status] ?? "api_error", message: tooLong + message, code, param },
+  };
 }
 
 /** An error response. */

@@ -7,7 +7,7 @@ import { TextError } from "../core/errors.ts";
 import type { Rules } from "../core/sampling/grammar/expr.ts";
 import { Grammar } from "../core/sampling/grammar/mod.ts";
 import { badRequest, unsupported } from "./errors.ts";
-import type { ChatFormat } from "./model.ts";
+import type { ChatFormat } from "./chat_format.ts";
 import type { Conversation } from "./schemas.ts";
 
 /** A form: the key under which its grammar is cached, and how to compile it. */

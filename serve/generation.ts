@@ -12,9 +12,9 @@ import { Utf8Stream } from "../core/chat/utf8_stream.ts";
 import type { Sampler } from "../core/sampling/mod.ts";
 import type { AnswerConstraint } from "./answer_constraint.ts";
 import { clamp, logprobOf, type TokenLogprob, type TokenRecord, topOf } from "./logprobs.ts";
-import type { Row, ServedModel } from "./model.ts";
+import type { ServedModel } from "./language_model.ts";
 import type { ReasoningBudget } from "./reasoning_budget.ts";
-import type { Job, JobTimes, Outcome } from "./slot.ts";
+import type { Job, JobTimes, Outcome, Row } from "./slot.ts";
 
 export interface GenerationOptions {
   prompt: Int32Array;
@@ -70,6 +70,8 @@ export class Generation implements Job {
   /** Prompt tokens that were in the cache. */
   n_cached = 0;
   n_generated = 0;
+  /** Of these, reasoning and its tags, where the request's tracker splits them off. */
+  n_reasoning = 0;
   times: JobTimes = { submitted: 0, started: 0, prompted: 0, ended: 0 };
   /** `[prompt.length]` when asked for; the first has no predecessor and stays empty. */
   readonly promptLogprobs: ({ logprob: number; top: TokenLogprob[] } | undefined)[] = [];
@@ -95,7 +97,8 @@ export class Generation implements Job {
   #over = false;
   #notify: () => void = () => {};
 
-  constructor(model: ServedModel, options: GenerationOptions) {
+  /** @param after An answer to the same prompt, which is computed once for both. */
+  constructor(model: ServedModel, options: GenerationOptions, readonly after?: Generation) {
     this.#model = model;
     this.#options = options;
     this.prompt = options.prompt;
@@ -144,7 +147,10 @@ export class Generation implements Job {
       top: n_probs === undefined ? [] : topOf(row, n_probs),
     });
     const bytes = this.#model.tokenizer.pieceBytes(token, shown?.has(token) ?? false);
+    const inReasoning = () => tracker?.place === "reasoning";
+    const reasoned = inReasoning();
     const text = tracker === undefined ? this.#utf8.push(bytes) : tracker.push(bytes);
+    if (reasoned || inReasoning()) this.n_reasoning++;
     constraint?.accept(token);
     budget?.accept(token);
     const stop = this.#show(text);

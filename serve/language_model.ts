@@ -2,10 +2,41 @@
  * A loaded language model as the server serves it.
  * @module
  */
+import type { TokenEngine } from "../core/engine/types.ts";
 import { fileTypeName } from "../core/gguf/mod.ts";
 import type { LanguageModel } from "../core/language_model.ts";
-import { chatFormat } from "./chat_format.ts";
-import type { ChatFormat, ServedModel } from "./model.ts";
+import type { SamplingParams } from "../core/sampling/mod.ts";
+import { type ChatFormat, chatFormat } from "./chat_format.ts";
+import type { Tokenizer } from "./tokenizer.ts";
+
+/** Everything the server needs to know of a model. */
+export interface ServedModel {
+  /** The name clients see. */
+  readonly id: string;
+  /** Further names that it answers to. */
+  readonly aliases: readonly string[];
+  /** Where it came from, as /props shows it. */
+  readonly path: string;
+  /** Unix seconds, for /v1/models. */
+  readonly created: number;
+  readonly meta: {
+    architecture: string;
+    n_ctx_train: number;
+    n_embd: number;
+    n_params: number;
+    /** Bytes of the weights. */
+    size: number;
+    /** `tokenizer.ggml.model`. */
+    vocab_type: string;
+    /** Quantization name, e.g. `Q4_K_M`. */
+    ftype?: string;
+  };
+  readonly engine: TokenEngine;
+  readonly tokenizer: Tokenizer;
+  readonly chat: ChatFormat;
+  /** What the model recommends; requests override it. */
+  readonly sampling: Partial<SamplingParams>;
+}
 
 /** What is assumed of a model whose file has no template. */
 const CHATML = `{% for message in messages %}<|im_start|>{{ message.role }}
@@ -17,6 +48,8 @@ const CHATML = `{% for message in messages %}<|im_start|>{{ message.role }}
 export interface ServedModelOptions {
   /** The name clients see; default: the file's name without `.gguf`. */
   id?: string;
+  /** Further names that it answers to. */
+  aliases?: readonly string[];
   /** Jinja text used instead of the file's template. */
   chatTemplate?: string;
 }
@@ -38,6 +71,7 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
   const ftype = label === undefined ? undefined : fileTypeName(label);
   return {
     id: options.id ?? path.replace(/^.*[/\\]/, "").replace(/\.gguf$/i, ""),
+    aliases: options.aliases ?? [],
     path,
     created: Math.floor(Date.now() / 1000),
     meta: {

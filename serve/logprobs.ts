@@ -3,7 +3,8 @@
  * @module
  */
 import { type TokenLogprob, topLogprobs } from "../core/sampling/mod.ts";
-import type { Row, Tokenizer } from "./model.ts";
+import type { Row } from "./slot.ts";
+import type { Tokenizer } from "./tokenizer.ts";
 
 export type { TokenLogprob };
 

@@ -4,7 +4,7 @@
  * @example Serve a file
  * ```ts ignore
  * import { openModel } from "@bloomery/bloomery";
- * import { servedModel, startServer } from "./mod.ts";
+ * import { servedModel, startServer, openServer, type WaitingServer, type ListenerSettings } from "./mod.ts";
  *
  * using opened = await openModel("model.gguf", { n_ctx: 4096, n_cache: 4 * 4096 });
  * const server = await startServer({ model: servedModel(opened.model), port: 8080, n_slots: 4 });
@@ -13,6 +13,12 @@
  * @module
  */
 export type { AppSettings } from "./app.ts";
-export { servedModel, type ServedModelOptions } from "./language_model.ts";
-export type { ServedModel } from "./model.ts";
-export { type RunningServer, type ServerOptions, startServer } from "./server.ts";
+export { type ServedModel, servedModel, type ServedModelOptions } from "./language_model.ts";
+export {
+  type ListenerSettings,
+  openServer,
+  type RunningServer,
+  type ServerOptions,
+  startServer,
+  type WaitingServer,
+} from "./server.ts";

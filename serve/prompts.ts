@@ -3,7 +3,7 @@
  * @module
  */
 import { badRequest } from "./errors.ts";
-import type { Tokenizer } from "./model.ts";
+import type { Tokenizer } from "./tokenizer.ts";
 
 type Piece = string | number;
 /** The field as the schema lets it through. */

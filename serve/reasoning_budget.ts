@@ -3,7 +3,7 @@
  * @module
  */
 import type { AnswerTracker } from "../core/chat/tracker.ts";
-import type { Tokenizer } from "./model.ts";
+import type { Tokenizer } from "./tokenizer.ts";
 
 export class ReasoningBudget {
   readonly #tracker: AnswerTracker;

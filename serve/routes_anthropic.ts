@@ -4,12 +4,14 @@
  * @module
  */
 import { z } from "zod";
-import { type App, type ClientRequest, json, randomId } from "./app.ts";
+import type { Delta } from "../core/chat/reasoning.ts";
+import { type App, json, randomId } from "./app.ts";
 import { type ChatAnswer, startChat } from "./chat_answer.ts";
+import { collectAll } from "./collect.ts";
 import { chatTokens, renderChat } from "./conversation.ts";
-import { anthropicErrorBody, toApiError, unsupported } from "./errors.ts";
+import { anthropicErrorBody, ApiError, badRequest, toApiError, unsupported } from "./errors.ts";
+import type { Exchange } from "./exchange.ts";
 import type { Generation, GenerationEnd } from "./generation.ts";
-import type { ChatDelta } from "./model.ts";
 import { chatSchema, checkValue, jsonObject, opt, parseBody } from "./schemas.ts";
 import { type SseItem, sseResponse } from "./sse.ts";
 
@@ -22,7 +24,8 @@ const tokens = z.number().refine((n) => Number.isInteger(n) && n >= 1, {
 const conversationShape = {
   model: opt(z.string()),
   system: opt(z.union([z.string(), blocks])),
-  messages: z.array(z.object({ role: z.enum(["user", "assistant"]), content: z.union([z.string(), blocks]) })).min(1),
+  messages: z.array(z.object({ role: z.enum(["user", "assistant", "system"]), content: z.union([z.string(), blocks]) }))
+    .min(1),
   tools: opt(z.array(z.looseObject({
     type: opt(z.string()),
     name: z.string().min(1),
@@ -37,7 +40,11 @@ const conversationShape = {
   thinking: opt(z.looseObject({ type: z.enum(["enabled", "adaptive", "disabled"]), budget_tokens: opt(tokens) })),
 };
 
-const messagesSchema = z.object({
+/** A form of the answer. */
+const outputFormat = opt(z.looseObject({ type: z.literal("json_schema"), schema: jsonObject }));
+
+/** /v1/messages */
+export const messagesSchema = z.object({
   ...conversationShape,
   max_tokens: tokens,
   stop_sequences: opt(z.array(z.string()).max(64)),
@@ -45,31 +52,64 @@ const messagesSchema = z.object({
   temperature: opt(z.number().min(0)),
   top_k: opt(z.number().refine(Number.isInteger, { error: "expected an integer" })),
   top_p: opt(z.number().min(0).max(1)),
+  output_config: opt(z.looseObject({ format: outputFormat, effort: opt(z.string()) })),
+  output_format: outputFormat,
 });
-const countSchema = z.object(conversationShape);
+/** /v1/messages/count_tokens */
+export const countSchema = z.object(conversationShape);
 type Conversation = z.output<typeof countSchema>;
+type MessagesRequest = z.output<typeof messagesSchema>;
 
 /** Tokens that a conversation's prompt has. */
-export function countTokens(app: App, { body }: ClientRequest): Response {
+export function countTokens(app: App, { body }: Exchange): Response {
   const request = checkValue(chatSchema, translate(parseBody(countSchema, body)));
   return json({ input_tokens: chatTokens(app.model.tokenizer, renderChat(app, request).prompt).length });
 }
 
-export function messages(app: App, { body, signal }: ClientRequest): Promise<Response> | Response {
-  const request = parseBody(messagesSchema, body);
-  const answer = startChat(app, {
-    ...checkValue(chatSchema, translate(request)),
-    stream: request.stream,
-    max_tokens: request.max_tokens,
-    stop: request.stop_sequences,
-    temperature: request.temperature,
-    top_k: request.top_k,
-    top_p: request.top_p,
-    // Where reasoning has no tag that could end it, there is no limit that could be kept.
-    reasoning_budget_tokens: app.model.chat.reasoningTags && request.thinking?.budget_tokens,
-  }, signal);
-  if (request.stream) return sseResponse(events(app, answer), answer.leave, errorEvent);
-  return whole(app, answer);
+export function messages(app: App, exchange: Exchange): Promise<Response> | Response {
+  const request = parseBody(messagesSchema, exchange.body);
+  const { format, field } = formatOf(request);
+  const { answers: [answer], leave } = inWordsOf(field, () =>
+    startChat(app, {
+      ...checkValue(chatSchema, translate(request)),
+      ...(format && { response_format: { type: "json_schema", json_schema: { schema: format.schema, strict: true } } }),
+      reasoning_effort: request.output_config?.effort,
+      stream: request.stream,
+      max_tokens: request.max_tokens,
+      stop: request.stop_sequences,
+      temperature: request.temperature,
+      top_k: request.top_k,
+      top_p: request.top_p,
+      // Where reasoning has no tag that could end it, there is no limit that could be kept.
+      reasoning_budget_tokens: app.model.chat.reasoningTags && request.thinking?.budget_tokens,
+    }, exchange));
+  if (request.stream) return sseResponse(exchange, events(app, answer), leave, errorEvent);
+  return whole(app, answer, leave);
+}
+
+/** The form that the answer must have, in the field of today or the older one. */
+function formatOf({ output_config, output_format }: MessagesRequest) {
+  if (output_config?.format && output_format) {
+    throw badRequest("output_format: cannot be combined with output_config.format", "output_format");
+  }
+  return output_config?.format
+    ? { format: output_config.format, field: "output_config.format" }
+    : { format: output_format, field: "output_format" };
+}
+
+/** Runs what speaks OpenAI's names of fields, and puts this API's name into its errors. */
+function inWordsOf<T>(field: string, start: () => T): T {
+  try {
+    return start();
+  } catch (error) {
+    if (!(error instanceof ApiError) || !error.message.includes("response_format")) throw error;
+    const name = (text: string) => text.replaceAll("response_format.json_schema", field);
+    throw new ApiError(error.status, error.type, "invalid_value", name(error.message), {
+      param: field,
+      apiCode: error.apiCode,
+      cause: error,
+    });
+  }
 }
 
 type Block = z.output<typeof block>;
@@ -77,13 +117,16 @@ type Block = z.output<typeof block>;
 /** The request as an OpenAI conversation. */
 function translate(request: Conversation): Record<string, unknown> {
   const { tool_choice: choice } = request;
-  const system = request.system === undefined ? [] : [{ role: "system", content: textOf(request.system, "system") }];
+  const system = request.system === undefined
+    ? []
+    : [{ role: "system", content: withoutCounter(textOf(request.system, "system")) }];
   return {
     messages: [
       ...system,
       ...request.messages.flatMap(({ role, content }, i) => {
-        if (typeof content === "string") return [{ role, content }];
         const param = `messages[${i}].content`;
+        if (role === "system") return [{ role, content: textOf(content, param) }];
+        if (typeof content === "string") return [{ role, content }];
         return role === "user" ? userMessages(content, param) : [assistantMessage(content, param)];
       }),
     ],
@@ -102,6 +145,14 @@ function translate(request: Conversation): Record<string, unknown> {
     parallel_tool_calls: choice?.disable_parallel_tool_use === true ? false : undefined,
     chat_template_kwargs: request.thinking && { enable_thinking: request.thinking.type !== "disabled" },
   };
+}
+
+/**
+ * One coding agent begins its system prompt with a line of billing facts, with a checksum that changes in every request:
+ * left as it is, no prompt would begin like the one before, and none could be taken from the cache.
+ */
+function withoutCounter(system: string): string {
+  return system.replace(/^(x-anthropic-billing-header:[^\n]*?\bcch=)[0-9a-f]+/, "$100000");
 }
 
 /** Text of a string or of text blocks. */
@@ -169,7 +220,7 @@ type ContentBlock =
   | { type: "tool_use"; id: string; name: string; input: unknown };
 
 /** What a piece of an answer adds: to which kind of block, and in which delta. */
-function piecesOf(delta: ChatDelta): { start: ContentBlock; call?: number; part: Record<string, string> }[] {
+function piecesOf(delta: Delta): { start: ContentBlock; call?: number; part: Record<string, string> }[] {
   const pieces = [];
   if (delta.reasoning_content) {
     const start: ContentBlock = { type: "thinking", thinking: "", signature: "" };
@@ -213,7 +264,7 @@ async function* events(app: App, { generation, parser }: ChatAnswer): AsyncGener
       },
     });
   };
-  function* show(deltas: ChatDelta[]): Generator<SseItem> {
+  function* show(deltas: Delta[]): Generator<SseItem> {
     for (const { malformed } of deltas) cut = malformed ?? false;
     for (const { start, call, part } of deltas.flatMap(piecesOf)) {
       if (open?.type !== start.type || open.call !== call) {
@@ -245,30 +296,22 @@ function errorEvent(error: unknown): SseItem {
   return { event: "error", data: JSON.stringify(anthropicErrorBody(toApiError(error))) };
 }
 
-async function whole(app: App, { generation, parser }: ChatAnswer): Promise<Response> {
+async function whole(app: App, { generation, parser }: ChatAnswer, leave: () => void): Promise<Response> {
   const content: ContentBlock[] = [];
   const json_texts = new Map<ContentBlock, string>();
   let last: { block: ContentBlock; call: number | undefined } | undefined;
-  let end: GenerationEnd | undefined;
-  let answered = "", cut = false;
-  const take = (deltas: ChatDelta[]) => {
-    cut = deltas.at(-1)?.malformed ?? false;
-    for (const { start, call, part } of deltas.flatMap(piecesOf)) {
-      if (last?.block.type !== start.type || last.call !== call) {
-        last = { block: start, call };
-        content.push(start);
-      }
-      const { block } = last;
-      if (block.type === "thinking") block.thinking += part.thinking;
-      else if (block.type === "text") block.text += part.text;
-      else json_texts.set(block, (json_texts.get(block) ?? "") + part.partial_json);
+  const [{ text, end }] = await collectAll([generation], leave);
+  const deltas = [...parser.push(text), ...parser.finish()];
+  for (const { start, call, part } of deltas.flatMap(piecesOf)) {
+    if (last?.block.type !== start.type || last.call !== call) {
+      last = { block: start, call };
+      content.push(start);
     }
-  };
-  for await (const event of generation) {
-    if (event.type === "end") end = event;
-    else answered += event.text;
+    const { block } = last;
+    if (block.type === "thinking") block.thinking += part.thinking;
+    else if (block.type === "text") block.text += part.text;
+    else json_texts.set(block, (json_texts.get(block) ?? "") + part.partial_json);
   }
-  take([...parser.push(answered), ...parser.finish()]);
   for (const [block, text] of json_texts) if (block.type === "tool_use") block.input = JSON.parse(text || "{}");
   return json({
     id: randomId("msg_"),
@@ -276,8 +319,8 @@ async function whole(app: App, { generation, parser }: ChatAnswer): Promise<Resp
     role: "assistant",
     model: app.model.id,
     content,
-    stop_reason: stopReason(end!, json_texts.size > 0, cut),
-    stop_sequence: end!.stoppingWord || null,
-    usage: usageOf(generation, end!.n_generated),
+    stop_reason: stopReason(end, json_texts.size > 0, deltas.at(-1)?.malformed ?? false),
+    stop_sequence: end.stoppingWord || null,
+    usage: usageOf(generation, end.n_generated),
   });
 }

@@ -2,39 +2,37 @@
  * POST /v1/chat/completions: a conversation to an answer, with reasoning and tool calls taken apart as they stream.
  * @module
  */
-import { type App, type ClientRequest, json, randomId } from "./app.ts";
-import { startChat } from "./chat_answer.ts";
+import { type App, json, randomId } from "./app.ts";
+import { type ChatAnswer, startChat } from "./chat_answer.ts";
+import { bestOf, collectAll, type Collected } from "./collect.ts";
+import type { Delta } from "../core/chat/reasoning.ts";
 import { badRequest, unsupported } from "./errors.ts";
-import type { Generation, GenerationEnd } from "./generation.ts";
+import type { Exchange } from "./exchange.ts";
+import type { GenerationEnd } from "./generation.ts";
 import { logprobEntry, type TokenRecord } from "./logprobs.ts";
-import type { ChatDelta, OutputParser } from "./model.ts";
-import { type ChatRequest, chatSchema, parseBody } from "./schemas.ts";
+import { type ChatRequest, chatSchema, choicesOf, parseBody } from "./schemas.ts";
 import { sseResponse } from "./sse.ts";
+import { merge } from "./streams.ts";
 import { timingsOf, usageOf } from "./timings.ts";
 
-export function chatCompletions(app: App, { body, signal }: ClientRequest): Promise<Response> | Response {
-  const request = parseBody(chatSchema, body);
+export function chatCompletions(app: App, exchange: Exchange): Promise<Response> | Response {
+  const request = parseBody(chatSchema, exchange.body);
   refuse(request);
-  const n_probs = request.logprobs ? request.top_logprobs ?? 0 : undefined;
-  const { generation, parser, leave } = startChat(app, request, signal, n_probs);
-  const answer: Answer = {
-    generation,
-    parser,
-    withLogprobs: request.logprobs ?? false,
-    head: {
-      id: randomId("chatcmpl-"),
-      created: Math.floor(Date.now() / 1000),
-      model: app.model.id,
-      system_fingerprint: app.settings.build,
-    },
+  const { n, best_of } = choicesOf(request);
+  const n_probs = request.logprobs ? request.top_logprobs ?? 0 : best_of > n ? 0 : undefined;
+  const { answers, leave } = startChat(app, request, exchange, { n: best_of, n_probs });
+  const head = {
+    id: randomId("chatcmpl-"),
+    created: Math.floor(Date.now() / 1000),
+    model: app.model.id,
+    system_fingerprint: app.settings.build,
   };
-  if (request.stream) return sseResponse(chunks(app, request, answer), leave);
-  return whole(app, answer);
+  if (request.stream) return sseResponse(exchange, chunks(app, request, answers, head), leave);
+  return whole(app, request, answers, head, leave);
 }
 
 /** What would change the answer and cannot be honoured. */
 function refuse(request: ChatRequest): void {
-  if ((request.n ?? 1) !== 1) throw unsupported("n", "only 1 answer can be given");
   if (request.functions !== undefined) throw unsupported("functions", "use tools, which replaced them");
   if (request.function_call !== undefined) throw unsupported("function_call", "use tool_choice, which replaced it");
   if (request.modalities?.some((m) => m !== "text")) {
@@ -45,19 +43,12 @@ function refuse(request: ChatRequest): void {
   }
 }
 
-interface Answer {
-  generation: Generation;
-  parser: OutputParser;
-  withLogprobs: boolean;
-  head: Record<string, unknown>;
-}
-
 /** Calls get an id here where the model's format has none, and each keeps it over the stream. */
 class Calls {
   readonly list: { id: string; type: "function"; function: { name: string; arguments: string } }[] = [];
 
   /** Takes a parser's piece in and gives the piece for the client. */
-  add(piece: NonNullable<ChatDelta["tool_call"]>): Record<string, unknown> {
+  add(piece: NonNullable<Delta["tool_call"]>): Record<string, unknown> {
     const known = this.list[piece.index];
     if (known !== undefined) {
       known.function.arguments += piece.arguments;
@@ -79,21 +70,31 @@ function finishReason(end: GenerationEnd, calls: Calls, cut: boolean): string {
   return end.stopType === "limit" ? "length" : "stop";
 }
 
-async function whole(app: App, answer: Answer): Promise<Response> {
-  const { generation, parser } = answer;
-  let content = "", reasoning = "", text = "";
-  let malformed = false, cut = false;
+async function whole(
+  app: App,
+  request: ChatRequest,
+  answers: ChatAnswer[],
+  head: object,
+  leave: () => void,
+): Promise<Response> {
+  const generations = answers.map((a) => a.generation);
+  const all = await collectAll(generations, leave);
+  const best = bestOf(all, choicesOf(request).n);
+  return json({
+    ...head,
+    object: "chat.completion",
+    choices: best.map((i, index) => choiceOf(app, request, answers[i], all[i], index)),
+    usage: usageOf(generations),
+    ...(generations.length === 1 ? { timings: timingsOf(generations[0]) } : {}),
+  });
+}
+
+function choiceOf(app: App, request: ChatRequest, { parser }: ChatAnswer, whole: Collected, index: number): object {
+  let content = "", reasoning = "";
+  let malformed = false;
+  let cut = false;
   const calls = new Calls();
-  const records: TokenRecord[] = [];
-  let end: GenerationEnd | undefined;
-  for await (const event of generation) {
-    if (event.type === "end") end = event;
-    else {
-      text += event.text;
-      if (answer.withLogprobs) records.push(...event.tokens);
-    }
-  }
-  for (const delta of [...parser.push(text), ...parser.finish()]) {
+  for (const delta of [...parser.push(whole.text), ...parser.finish()]) {
     content += delta.content ?? "";
     reasoning += delta.reasoning_content ?? "";
     cut = delta.malformed ?? false;
@@ -107,60 +108,83 @@ async function whole(app: App, answer: Answer): Promise<Response> {
     ...(calls.list.length === 0 ? {} : { tool_calls: calls.list }),
     ...(malformed ? { malformed } : {}),
   };
-  const logprobs = answer.withLogprobs ? { content: records.map((r) => logprobEntry(app.model.tokenizer, r)) } : null;
-  return json({
-    ...answer.head,
-    object: "chat.completion",
-    choices: [{ index: 0, message, logprobs, finish_reason: finishReason(end!, calls, cut) }],
-    usage: usageOf([generation]),
-    timings: timingsOf(generation),
-  });
+  const logprobs = request.logprobs ? { content: whole.tokens.map((r) => logprobEntry(app.model.tokenizer, r)) } : null;
+  return { index, message, logprobs, finish_reason: finishReason(whole.end, calls, cut) };
 }
 
-async function* chunks(app: App, request: ChatRequest, answer: Answer): AsyncGenerator<string, void, void> {
-  const { generation, parser } = answer;
+async function* chunks(
+  app: App,
+  request: ChatRequest,
+  answers: ChatAnswer[],
+  head: object,
+): AsyncGenerator<string, void, void> {
   const include_usage = request.stream_options?.include_usage ?? false;
-  const calls = new Calls();
+  const generations = answers.map((a) => a.generation);
   const chunk = (choices: unknown[], more: object = {}) =>
     JSON.stringify({
-      ...answer.head,
+      ...head,
       object: "chat.completion.chunk",
       choices,
       ...(include_usage ? { usage: null } : {}),
       ...more,
     });
-  const choice = (delta: object, records: TokenRecord[] = [], finish_reason: string | null = null) => ({
-    index: 0,
-    delta,
-    logprobs: records.length > 0 ? { content: records.map((r) => logprobEntry(app.model.tokenizer, r)) } : null,
-    finish_reason,
-  });
-  const forClient = (delta: ChatDelta) => {
-    const { tool_call, ...rest } = delta;
-    return tool_call === undefined ? rest : { ...rest, tool_calls: [calls.add(tool_call)] };
-  };
-  yield chunk([choice({ role: "assistant", content: "" })]);
-  let end: GenerationEnd | undefined;
-  // Records wait for the next delta: text of a tag or a call's beginning gives none of its own.
-  let records: TokenRecord[] = [];
-  let cut = false;
-  const chunksOf = function* (deltas: ChatDelta[]) {
-    for (const delta of deltas) {
-      cut = delta.malformed ?? false;
-      yield chunk([choice(forClient(delta), records)]);
-      records = [];
+  const choices = answers.map(({ parser }, index) => new StreamedChoice(app, request, parser, index));
+  for (const choice of choices) yield chunk([choice.begin()]);
+  for await (const [i, event] of merge(generations.map((g) => g[Symbol.asyncIterator]()))) {
+    if (event.type === "text") { for (const piece of choices[i].push(event.text, event.tokens)) yield chunk([piece]); }
+    else {
+      const timings = generations.length === 1 ? { timings: timingsOf(generations[0]) } : {};
+      const pieces = choices[i].finish(event);
+      for (const [k, piece] of pieces.entries()) yield chunk([piece], k === pieces.length - 1 ? timings : {});
     }
-  };
-  for await (const event of generation) {
-    if (event.type === "end") {
-      end = event;
-      break;
-    }
-    if (answer.withLogprobs) records.push(...event.tokens);
-    yield* chunksOf(parser.push(event.text));
   }
-  yield* chunksOf(parser.finish());
-  yield chunk([choice({}, records, finishReason(end!, calls, cut))], { timings: timingsOf(generation) });
-  if (include_usage) yield chunk([], { usage: usageOf([generation]) });
+  if (include_usage) yield chunk([], { usage: usageOf(generations) });
   yield "[DONE]";
+}
+
+/** One choice of a stream. */
+class StreamedChoice {
+  readonly #calls = new Calls();
+  /** Records wait for the next delta: text of a tag or a call's beginning gives none of its own. */
+  #records: TokenRecord[] = [];
+  /** What came last is a call that is not complete. */
+  #cut = false;
+
+  constructor(
+    readonly app: App,
+    readonly request: ChatRequest,
+    readonly parser: ChatAnswer["parser"],
+    readonly index: number,
+  ) {}
+
+  begin(): object {
+    return this.#choice({ role: "assistant", content: "" });
+  }
+
+  push(text: string, tokens: TokenRecord[]): object[] {
+    if (this.request.logprobs) this.#records.push(...tokens);
+    return this.#pieces(this.parser.push(text));
+  }
+
+  finish(end: GenerationEnd): object[] {
+    const pieces = this.#pieces(this.parser.finish());
+    return [...pieces, this.#choice({}, finishReason(end, this.#calls, this.#cut))];
+  }
+
+  #pieces(deltas: Delta[]): object[] {
+    return deltas.map((delta) => {
+      const { tool_call, ...rest } = delta;
+      this.#cut = delta.malformed ?? false;
+      if (tool_call === undefined) return this.#choice(rest);
+      return this.#choice({ ...rest, tool_calls: [this.#calls.add(tool_call)] });
+    });
+  }
+
+  #choice(delta: object, finish_reason: string | null = null): object {
+    const records = this.#records;
+    this.#records = [];
+    const { tokenizer } = this.app.model;
+    const logprobs = records.length > 0 ? { content: records.map((r) => logprobEntry(tokenizer, r)) } : null;
+    return { index: this.index, delta, logprobs, finish_reason };
+  }
 }

@@ -2,21 +2,23 @@
  * POST /v1/completions: OpenAI's legacy completions, with echo and log-probabilities of the prompt as scorers want them.
  * @module
  */
-import { type App, type ClientRequest, json, randomId } from "./app.ts";
+import { type AnswerPlan, type App, json, randomId } from "./app.ts";
+import { bestOf, collectAll, type Collected } from "./collect.ts";
 import { unsupported } from "./errors.ts";
+import type { Exchange } from "./exchange.ts";
 import { codePoints, type Generation, type GenerationEnd } from "./generation.ts";
 import { legacyLogprobs, type LegacyToken } from "./logprobs.ts";
 import { promptsOf } from "./prompts.ts";
-import { type OpenaiCompletionRequest, openaiCompletionSchema, parseBody } from "./schemas.ts";
+import { choicesOf, type OpenaiCompletionRequest, openaiCompletionSchema, parseBody } from "./schemas.ts";
 import { sseResponse } from "./sse.ts";
 import { merge } from "./streams.ts";
 import { timingsOf, usageOf } from "./timings.ts";
 
-/** The response to a completion request: one choice per prompt. */
-export function completions(app: App, { body, signal }: ClientRequest): Promise<Response> | Response {
-  const request = parseBody(openaiCompletionSchema, body);
-  refuse(request);
-  const { answers, leave } = start(app, request, signal);
+/** The response to a completion request: `n` choices for each prompt, prompt by prompt. */
+export function completions(app: App, exchange: Exchange): Promise<Response> | Response {
+  const request = parseBody(openaiCompletionSchema, exchange.body);
+  if (request.suffix) throw unsupported("suffix", "this route does not insert; use a fill-in-the-middle prompt");
+  const { answers, leave } = start(app, request, exchange);
   const head = {
     id: randomId("cmpl-"),
     object: "text_completion",
@@ -24,20 +26,16 @@ export function completions(app: App, { body, signal }: ClientRequest): Promise<
     model: app.model.id,
     system_fingerprint: app.settings.build,
   };
-  if (request.stream) return sseResponse(chunks(app, request, answers, head), leave);
-  return whole(app, answers, head, leave);
-}
-
-function refuse(request: OpenaiCompletionRequest): void {
-  if ((request.n ?? 1) !== 1) throw unsupported("n", "only 1 answer per prompt can be given");
-  if ((request.best_of ?? 1) !== 1) throw unsupported("best_of", "only 1 answer per prompt can be tried");
-  if (request.suffix) throw unsupported("suffix", "this route does not insert; use a fill-in-the-middle prompt");
+  if (request.stream) return sseResponse(exchange, chunks(app, request, answers, head), leave);
+  return whole(app, request, answers, head, leave);
 }
 
 /** One prompt's answer with what its choice is made of. */
 interface Answer {
   index: number;
   generation: Generation;
+  /** The answer begins with the prompt. */
+  echoes: boolean;
   /** The prompt's text when it is echoed, else "". */
   echo: string;
   /** Rivals per token; undefined without log-probabilities. */
@@ -49,26 +47,30 @@ interface Answer {
 function start(
   app: App,
   request: OpenaiCompletionRequest,
-  signal: AbortSignal,
+  exchange: Exchange,
 ): { answers: Answer[]; leave: () => void } {
   const { tokenizer } = app.model;
   const { logprobs, echo = false } = request;
+  const { n, best_of } = choicesOf(request);
   const n_probs = logprobs === undefined || logprobs === false
     ? undefined
     : Math.min(Number(logprobs), tokenizer.n_vocab);
-  const prompts = promptsOf(request.prompt, tokenizer);
-  const plans = prompts.map((prompt, index) => ({
-    ...app.plan(request, prompt, index),
-    n_probs,
-    promptLogprobs: echo && n_probs !== undefined,
-  }));
-  const { generations, leave } = app.start(plans, signal);
+  const plans = promptsOf(request.prompt, tokenizer).flatMap((prompt, i) =>
+    Array.from({ length: best_of }, (_, k): AnswerPlan => ({
+      ...app.plan(request, prompt, i * best_of + k),
+      n_probs: n_probs ?? (best_of > n ? 0 : undefined),
+      promptLogprobs: echo && n_probs !== undefined && k === 0,
+      ...(k === 0 ? {} : { sharesPromptOf: i * best_of }),
+    }))
+  );
+  const { generations, leave } = app.start(plans, exchange);
   const answers = generations.map((generation, index) => ({
     index,
     generation,
+    echoes: echo,
     echo: echo ? tokenizer.decode(generation.prompt, { special: true, removeSpecial: true }) : "",
     n_probs,
-    promptTokens: () => promptTokens(app, generation),
+    promptTokens: () => promptTokens(app, generation.after ?? generation),
   }));
   return { answers, leave };
 }
@@ -92,35 +94,42 @@ function finishReason(end: GenerationEnd): string {
   return end.stopType === "limit" ? "length" : "stop";
 }
 
-async function whole(app: App, answers: Answer[], head: object, leave: () => void): Promise<Response> {
-  try {
-    const choices = await Promise.all(answers.map(async (answer) => {
-      let text = answer.echo;
-      let end: GenerationEnd | undefined;
-      const tokens: LegacyToken[] = [];
-      const start = codePoints(answer.echo);
-      for await (const event of answer.generation) {
-        if (event.type === "end") end = event;
-        else {
-          text += event.text;
-          for (const token of event.tokens) tokens.push({ ...token, offset: token.offset + start });
-        }
-      }
-      const all = answer.echo !== "" || answer.generation.promptRows ? [...answer.promptTokens(), ...tokens] : tokens;
-      return {
-        text,
-        index: answer.index,
-        logprobs: answer.n_probs === undefined ? null : legacyLogprobs(app.model.tokenizer, all, answer.n_probs),
-        finish_reason: finishReason(end!),
-      };
-    }));
-    const generations = answers.map((a) => a.generation);
-    const timings = generations.length === 1 ? { timings: timingsOf(generations[0]) } : {};
-    return json({ ...head, choices, usage: usageOf(generations), ...timings });
-  } catch (error) {
-    leave(); // one failed answer takes the others with it
-    throw error;
+async function whole(
+  app: App,
+  request: OpenaiCompletionRequest,
+  answers: Answer[],
+  head: object,
+  leave: () => void,
+): Promise<Response> {
+  const { n, best_of } = choicesOf(request);
+  const generations = answers.map((a) => a.generation);
+  const all = await collectAll(generations, leave);
+  const given: number[] = [];
+  for (let from = 0; from < answers.length; from += best_of) {
+    for (const k of bestOf(all.slice(from, from + best_of), n)) given.push(from + k);
   }
+  return json({
+    ...head,
+    choices: given.map((i, index) => choiceOf(app, answers[i], all[i], index)),
+    usage: usageOf(generations),
+    ...(generations.length === 1 ? { timings: timingsOf(generations[0]) } : {}),
+  });
+}
+
+function choiceOf(app: App, answer: Answer, { text, tokens, end }: Collected, index: number): object {
+  const shifted = tokens.map((token) => ({ ...token, offset: token.offset + codePoints(answer.echo) }));
+  const logprobs = () =>
+    legacyLogprobs(
+      app.model.tokenizer,
+      answer.echoes ? [...answer.promptTokens(), ...shifted] : shifted,
+      answer.n_probs!,
+    );
+  return {
+    text: answer.echo + text,
+    index,
+    logprobs: answer.n_probs === undefined ? null : logprobs(),
+    finish_reason: finishReason(end),
+  };
 }
 
 async function* chunks(

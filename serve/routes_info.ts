@@ -1,38 +1,57 @@
 /**
- * What the server says about itself: /health, /v1/models, /props, /slots.
+ * What the server says about itself: /health, /v1/models and /v1/models/{id}, /props, /slots.
  * @module
  */
 import { type App, json } from "./app.ts";
+import { ApiError } from "./errors.ts";
+import type { Exchange } from "./exchange.ts";
 import { describeSampling } from "./sampling.ts";
 
 export function health(): Response {
   return json({ status: "ok" });
 }
 
-/** The one model, in OpenAI's list. */
+/** The one model in a list, as OpenAI's and Anthropic's clients read it. */
 export function models(app: App): Response {
-  const { model } = app;
+  const entry = modelEntry(app);
+  return json({ object: "list", data: [entry], first_id: entry.id, last_id: entry.id, has_more: false });
+}
+
+/** The model by one of its names. */
+export function model(app: App, { params }: Exchange): Response {
+  const { id, aliases } = app.model;
+  if (params.id !== id && !aliases.includes(params.id)) {
+    throw new ApiError(404, "not_found_error", "model_not_found", `There is no model "${params.id}" here`, {
+      param: "model",
+      hint: `the model is "${id}"`,
+    });
+  }
+  return json(modelEntry(app));
+}
+
+function modelEntry({ model, scheduler }: App) {
   const { meta } = model;
-  return json({
-    object: "list",
-    data: [{
-      id: model.id,
-      object: "model",
-      created: model.created,
-      owned_by: "bloomery",
-      meta: {
-        vocab_type: meta.vocab_type,
-        n_vocab: model.tokenizer.n_vocab,
-        n_ctx: app.scheduler.n_ctx,
-        n_ctx_train: meta.n_ctx_train,
-        n_embd: meta.n_embd,
-        n_params: meta.n_params,
-        size: meta.size,
-        architecture: meta.architecture,
-        ...(meta.ftype === undefined ? {} : { ftype: meta.ftype }),
-      },
-    }],
-  });
+  return {
+    id: model.id,
+    aliases: model.aliases,
+    object: "model",
+    type: "model",
+    display_name: model.id,
+    created: model.created,
+    created_at: new Date(model.created * 1000).toISOString(),
+    owned_by: "bloomery",
+    meta: {
+      vocab_type: meta.vocab_type,
+      n_vocab: model.tokenizer.n_vocab,
+      n_ctx: scheduler.n_ctx,
+      n_ctx_train: meta.n_ctx_train,
+      n_embd: meta.n_embd,
+      n_params: meta.n_params,
+      size: meta.size,
+      architecture: meta.architecture,
+      ...(meta.ftype === undefined ? {} : { ftype: meta.ftype }),
+    },
+  };
 }
 
 /** The server's properties, llama-server's names. */

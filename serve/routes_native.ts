@@ -2,9 +2,11 @@
  * llama-server's own routes: POST /completion, /tokenize, /detokenize, /apply-template.
  * @module
  */
-import { type App, type ClientRequest, json } from "./app.ts";
+import { type App, json } from "./app.ts";
+import { collectAll } from "./collect.ts";
 import { renderChat } from "./conversation.ts";
 import { unsupported } from "./errors.ts";
+import type { Exchange } from "./exchange.ts";
 import type { Generation, GenerationEnd } from "./generation.ts";
 import { logprobEntry, type TokenRecord } from "./logprobs.ts";
 import { checkIds, promptsOf } from "./prompts.ts";
@@ -22,15 +24,15 @@ import { merge } from "./streams.ts";
 import { timingsOf } from "./timings.ts";
 
 /** One object for one prompt, an array of them for several; or a stream of events. */
-export function completion(app: App, { body, signal }: ClientRequest): Promise<Response> | Response {
-  const request = parseBody(completionSchema, body);
+export function completion(app: App, exchange: Exchange): Promise<Response> | Response {
+  const request = parseBody(completionSchema, exchange.body);
   refuse(request);
   const { tokenizer } = app.model;
   const n_probs = request.n_probs ? Math.min(request.n_probs, tokenizer.n_vocab) : undefined;
   const prompts = promptsOf(request.prompt, tokenizer);
   const plans = prompts.map((prompt, index) => ({ ...app.plan(request, prompt, index), n_probs }));
-  const { generations, leave } = app.start(plans, signal);
-  if (request.stream) return sseResponse(chunks(app, request, generations), leave);
+  const { generations, leave } = app.start(plans, exchange);
+  if (request.stream) return sseResponse(exchange, chunks(app, request, generations), leave);
   return whole(app, request, generations, leave);
 }
 
@@ -81,32 +83,16 @@ async function whole(
   generations: Generation[],
   leave: () => void,
 ): Promise<Response> {
-  try {
-    const results = await Promise.all(generations.map(async (generation, index) => {
-      let content = "";
-      let end: GenerationEnd | undefined;
-      const tokens: TokenRecord[] = [];
-      for await (const event of generation) {
-        if (event.type === "end") end = event;
-        else {
-          content += event.text;
-          tokens.push(...event.tokens);
-        }
-      }
-      return {
-        index,
-        content,
-        tokens: request.return_tokens ? tokens.map((t) => t.id) : [],
-        ...summary(app, request, generation, end!),
-        has_new_line: content.includes("\n"),
-        ...probabilities(app, request, tokens),
-      };
-    }));
-    return json(results.length === 1 ? results[0] : results);
-  } catch (error) {
-    leave();
-    throw error;
-  }
+  const all = await collectAll(generations, leave);
+  const results = all.map(({ text, tokens, end }, index) => ({
+    index,
+    content: text,
+    tokens: request.return_tokens ? tokens.map((t) => t.id) : [],
+    ...summary(app, request, generations[index], end),
+    has_new_line: text.includes("\n"),
+    ...probabilities(app, request, tokens),
+  }));
+  return json(results.length === 1 ? results[0] : results);
 }
 
 async function* chunks(
@@ -141,7 +127,7 @@ async function* chunks(
 const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /** Ids of a text; with pieces, bytes that are no text on their own come as numbers. */
-export function tokenize(app: App, { body }: ClientRequest): Response {
+export function tokenize(app: App, { body }: Exchange): Response {
   const request = parseBody(tokenizeSchema, body);
   const { tokenizer } = app.model;
   const ids = tokenizer.encode(request.content, {
@@ -161,7 +147,7 @@ export function tokenize(app: App, { body }: ClientRequest): Response {
 }
 
 /** The text of ids; bytes that are no text become U+FFFD. */
-export function detokenize(app: App, { body }: ClientRequest): Response {
+export function detokenize(app: App, { body }: Exchange): Response {
   const request = parseBody(detokenizeSchema, body);
   const { tokenizer } = app.model;
   checkIds(request.tokens, tokenizer, "tokens");
@@ -169,6 +155,6 @@ export function detokenize(app: App, { body }: ClientRequest): Response {
 }
 
 /** The prompt that a conversation becomes. */
-export function applyTemplate(app: App, { body }: ClientRequest): Response {
+export function applyTemplate(app: App, { body }: Exchange): Response {
   return json({ prompt: renderChat(app, parseBody(conversationSchema, body)).prompt });
 }

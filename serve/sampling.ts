@@ -4,7 +4,8 @@
  */
 import { defaultSampling, Sampler, type SamplerName, samplerNames, type SamplingParams } from "../core/sampling/mod.ts";
 import { badRequest } from "./errors.ts";
-import type { ServedModel, Tokenizer } from "./model.ts";
+import type { ServedModel } from "./language_model.ts";
+import type { Tokenizer } from "./tokenizer.ts";
 import type { SamplingRequest } from "./schemas.ts";
 
 /** Numbers that pass through under their own name. */

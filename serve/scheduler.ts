@@ -6,10 +6,11 @@
  * stalls them. Steps are bounded in time too, so that a client that left frees its slot soon.
  * @module
  */
+import type { StepOutput } from "../core/engine/mod.ts";
+import type { TokenEngine, TokenRequest, TokenSequence } from "../core/engine/types.ts";
 import { EngineError } from "../core/errors.ts";
 import { unavailable } from "./errors.ts";
-import type { Engine, Row, Sequence, StepOutput, StepRequest } from "./model.ts";
-import { type Job, type Outcome, Run, Slot } from "./slot.ts";
+import { type Job, type Outcome, type Row, Run, Slot } from "./slot.ts";
 
 export interface SchedulerOptions {
   n_slots: number;
@@ -55,7 +56,7 @@ interface Work {
   /** First token of the request within `run.tokens`. */
   from: number;
   n: number;
-  request: StepRequest;
+  request: TokenRequest;
 }
 
 const MAX_QUEUE = 1024;
@@ -76,9 +77,10 @@ export class Scheduler {
     n_steps: 0,
     n_rows: 0,
   };
-  readonly #engine: Engine;
+  readonly #engine: TokenEngine;
   readonly #maxQueue: number;
   #queue: Run[] = [];
+  readonly #runs = new WeakMap<Job, Run>();
   #nextId = 0;
   #clock = 0;
   #draining = false;
@@ -88,7 +90,7 @@ export class Scheduler {
   #idle: (() => void)[] = [];
   readonly #loop: Promise<void>;
 
-  constructor(engine: Engine, options: SchedulerOptions) {
+  constructor(engine: TokenEngine, options: SchedulerOptions) {
     this.#engine = engine;
     this.#maxQueue = options.maxQueue ?? MAX_QUEUE;
     this.slots = Array.from({ length: options.n_slots }, (_, id) => new Slot(id));
@@ -118,7 +120,8 @@ export class Scheduler {
     if (this.#queue.length >= this.#maxQueue) {
       throw unavailable("queue_full", `${this.#queue.length} requests are waiting for a slot, no more are taken`);
     }
-    const run = new Run(this.#nextId++, job);
+    const run = new Run(this.#nextId++, job, job.after && this.#runs.get(job.after));
+    this.#runs.set(job, run);
     this.counters.n_jobs++;
     this.#queue.push(run);
     this.#wake();
@@ -166,9 +169,8 @@ export class Scheduler {
       this.#queue.splice(i, 1);
       run.end({ kind: "cancelled" });
       this.#announceIdle();
-    } else {
-      this.#wake();
     }
+    this.#wake();
   }
 
   #announceIdle(): void {
@@ -203,11 +205,18 @@ export class Scheduler {
     this.#announceIdle();
   }
 
-  /** Gives free slots to waiting jobs, first come first served; one that insists on a busy slot lets others pass. */
+  /**
+   * Gives free slots to waiting jobs, first come first served. One that insists on a busy slot, or takes over a prompt that
+   * is not computed yet, lets others pass.
+   */
   #seat(): void {
     if (this.#queue.some((run) => run.parked)) return; // the cache has no room for one more
     for (let i = 0; i < this.#queue.length && this.slots.some((slot) => slot.run === undefined);) {
       const run = this.#queue[i];
+      if (run.follows) {
+        i++;
+        continue;
+      }
       let slot: Slot | undefined;
       try {
         slot = this.#chooseSlot(run);
@@ -242,7 +251,8 @@ export class Scheduler {
     const idle = this.slots.filter((s) => s.run === undefined && (wanted === undefined || s.id === wanted));
     if (idle.length === 0) return undefined;
     // The last token is computed in any case: its row says the next one.
-    const reusable = run.job.cachePrompt && !run.job.promptRows ? run.tokens.length - 1 : 0;
+    const mayReuse = (run.job.cachePrompt || run.leader !== undefined) && !run.job.promptRows;
+    const reusable = mayReuse ? run.tokens.length - 1 : 0;
     let source: Slot | undefined;
     let n_common = 0;
     for (const slot of this.slots) {
@@ -262,7 +272,7 @@ export class Scheduler {
       if (source.n_computed > n_common) source.sequence!.truncate(n_common);
       return source;
     }
-    const sequence: Sequence = source.sequence!.fork();
+    const sequence: TokenSequence = source.sequence!.fork();
     if (sequence.length > n_common) sequence.truncate(n_common);
     lru.forget();
     lru.sequence = sequence;
@@ -312,13 +322,13 @@ export class Scheduler {
     const inPrompt = from < run.job.prompt.length;
     const reachesEnd = from + n === run.tokens.length;
     const output = run.job.promptRows && inPrompt ? "all" : reachesEnd && run.job.maxTokens > 0 ? "last" : "none";
-    const request: StepRequest = {
+    const request: TokenRequest = {
       sequence: slot.sequence!,
       tokens: run.tokens.slice(from, from + n),
       output,
       want: run.job.want,
+      ...(output === "all" ? { targets: Array.from({ length: n }, (_, i) => run.tokens[from + i + 1] ?? -1) } : {}),
     };
-    if (output === "all") request.targets = Array.from({ length: n }, (_, i) => run.tokens[from + i + 1] ?? -1);
     return { slot, run, from, n, request };
   }
 

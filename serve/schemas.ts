@@ -5,8 +5,11 @@
  */
 import { z } from "zod";
 import { parseJson } from "../core/json.ts";
-import { ApiError, badRequest } from "./errors.ts";
-import { REASONING_FORMATS } from "./model.ts";
+import { ApiError, badRequest, unsupported } from "./errors.ts";
+import { REASONING_FORMATS } from "./chat_format.ts";
+
+/** Most answers to one prompt. */
+const MAX_CHOICES = 128;
 
 /** Optional, and null counts as absent: typed clients send null for what they leave out. */
 export function opt<T extends z.ZodType>(schema: T) {
@@ -91,6 +94,25 @@ const generationShape = {
   max_completion_tokens: opt(count),
 };
 
+const choices = opt(integer.min(1).max(MAX_CHOICES));
+/** How many answers of how many tries. */
+const choicesShape = { n: choices, best_of: choices };
+
+/**
+ * Answers to give, and to make for them: the likeliest are given.
+ * @throws ApiError 400 for fewer tries than answers, and for tries in a stream, which cannot be taken back.
+ */
+export function choicesOf(request: {
+  n?: number | undefined;
+  best_of?: number | undefined;
+  stream?: boolean | undefined;
+}): { n: number; best_of: number } {
+  const n = request.n ?? 1, best_of = request.best_of ?? n;
+  if (best_of < n) throw badRequest(`best_of: expected at least n = ${n}, found ${best_of}`, "best_of");
+  if (best_of > n && request.stream) throw unsupported("best_of", "the best of several answers cannot be streamed");
+  return { n, best_of };
+}
+
 const promptSchema = z.union([
   z.string(),
   z.array(z.union([z.string(), tokenId])),
@@ -116,8 +138,7 @@ export const openaiCompletionSchema = samplingSchema.extend({
   prompt: promptSchema,
   echo: opt(z.boolean()),
   logprobs: opt(z.union([integer.min(0), z.boolean()])),
-  n: opt(integer),
-  best_of: opt(integer),
+  ...choicesShape,
   suffix: opt(z.string()),
 });
 export type OpenaiCompletionRequest = z.output<typeof openaiCompletionSchema>;
@@ -176,7 +197,7 @@ export const chatSchema = samplingSchema.extend({
   ...conversationShape,
   ...generationShape,
   model: opt(z.string()),
-  n: opt(integer),
+  ...choicesShape,
   logprobs: opt(z.boolean()),
   top_logprobs: opt(integer.min(0).max(20)),
   reasoning_format: opt(z.enum(REASONING_FORMATS)),

@@ -1,25 +1,28 @@
 /**
- * The HTTP server: routes, keys, body limits, and the way it starts and ends. The one module that knows the router.
+ * The HTTP server: routes, keys, origins, body limits, and the way it starts and ends. The one module that knows the router.
  * @module
  */
 import { Hono } from "hono";
 import { App, type AppSettings, type Handler } from "./app.ts";
+import { checkKey } from "./auth.ts";
 import { prepareVocabulary } from "./constraint.ts";
+import { type CorsOrigins, preflight, setCors } from "./cors.ts";
 import { anthropicErrorBody, ApiError, errorResponse, toApiError, unavailable } from "./errors.ts";
+import { Exchange } from "./exchange.ts";
 import { GenerationCancelled } from "./generation.ts";
+import type { ServedModel } from "./language_model.ts";
+import { type Incoming, listen, type Listener } from "./listener.ts";
 import { metrics } from "./metrics.ts";
-import type { ServedModel } from "./model.ts";
+import { logEntry, type RequestLogEntry } from "./request_log.ts";
 import { chatCompletions } from "./routes_chat.ts";
 import { completions } from "./routes_completions.ts";
 import { countTokens, messages } from "./routes_anthropic.ts";
-import { health, models, props, slots } from "./routes_info.ts";
+import { health, model, models, props, slots } from "./routes_info.ts";
 import { applyTemplate, completion, detokenize, tokenize } from "./routes_native.ts";
 import { Scheduler } from "./scheduler.ts";
 
-/** What a server serves, and how. */
-export interface ServerOptions extends Partial<AppSettings> {
-  /** From `servedModel`. */
-  model: ServedModel;
+/** Settings of a server that do not need a model. */
+export interface ListenerSettings extends Partial<AppSettings> {
   /** Default 127.0.0.1: nobody else's machine. */
   host?: string;
   /** Default 8080; 0 takes a free one. */
@@ -34,10 +37,22 @@ export interface ServerOptions extends Partial<AppSettings> {
   slots?: boolean;
   /** Larger bodies are refused. Default 32 MiB. */
   maxBodyBytes?: number;
-  /** Told of failures that are not the client's. */
+  /** Pages that may use the server. Default `["*"]`, every origin. */
+  corsOrigins?: CorsOrigins;
+  /** Receives an entry for each request when it has ended. */
+  onRequest?: (entry: RequestLogEntry) => void;
+  /** Entries hold the prompts too. */
+  logPrompts?: boolean;
+  /** Receives failures that are not the client's. */
   onError?: (error: unknown) => void;
-  /** Told what a request asks for and does not get, where that is no error. */
+  /** Receives what a request asks for and this server ignores. */
   onWarning?: (text: string) => void;
+}
+
+/** What a server serves, and how. */
+export interface ServerOptions extends ListenerSettings {
+  /** From `servedModel`. */
+  model: ServedModel;
 }
 
 /** A server that listens. */
@@ -56,41 +71,121 @@ export interface RunningServer {
   readonly drained: Promise<void>;
 }
 
+/** A server that listens and has no model yet: it answers 503 "Loading model". */
+export interface WaitingServer {
+  readonly url: string;
+  readonly port: number;
+  /** Answers from now on. Called once. */
+  serve(model: ServedModel): RunningServer;
+  /** Ends without having served. */
+  stop(): Promise<void>;
+}
+
 const MAX_BODY_BYTES = 32 << 20;
 
 type ErrorShape = (error: ApiError) => object;
 
-const ROUTES: readonly [method: "GET" | "POST", paths: string[], handler: Handler, errors?: ErrorShape][] = [
-  ["GET", ["/health", "/v1/health"], health],
-  ["GET", ["/models", "/v1/models"], models],
-  ["GET", ["/props"], props],
-  ["GET", ["/slots"], slots],
-  ["GET", ["/metrics"], metrics],
-  ["POST", ["/chat/completions", "/v1/chat/completions"], chatCompletions],
-  ["POST", ["/v1/completions"], completions],
-  ["POST", ["/completion", "/completions"], completion],
-  ["POST", ["/v1/messages"], messages, anthropicErrorBody],
-  ["POST", ["/v1/messages/count_tokens"], countTokens, anthropicErrorBody],
-  ["POST", ["/tokenize"], tokenize],
-  ["POST", ["/detokenize"], detokenize],
-  ["POST", ["/apply-template"], applyTemplate],
+interface Route {
+  method: "GET" | "POST";
+  paths: readonly string[];
+  handler: Handler;
+  /** Errors in another shape than OpenAI's. */
+  errors?: ErrorShape;
+}
+
+/** Every route; docs/http.md describes each. */
+export const ROUTES: readonly Route[] = [
+  { method: "GET", paths: ["/health", "/v1/health"], handler: health },
+  { method: "GET", paths: ["/models", "/v1/models"], handler: models },
+  { method: "GET", paths: ["/models/:id{.+}", "/v1/models/:id{.+}"], handler: model },
+  { method: "GET", paths: ["/props"], handler: props },
+  { method: "GET", paths: ["/slots"], handler: slots },
+  { method: "GET", paths: ["/metrics"], handler: metrics },
+  { method: "POST", paths: ["/chat/completions", "/v1/chat/completions"], handler: chatCompletions },
+  { method: "POST", paths: ["/v1/completions"], handler: completions },
+  { method: "POST", paths: ["/completion", "/completions"], handler: completion },
+  { method: "POST", paths: ["/v1/messages"], handler: messages, errors: anthropicErrorBody },
+  { method: "POST", paths: ["/v1/messages/count_tokens"], handler: countTokens, errors: anthropicErrorBody },
+  { method: "POST", paths: ["/tokenize"], handler: tokenize },
+  { method: "POST", paths: ["/detokenize"], handler: detokenize },
+  { method: "POST", paths: ["/apply-template"], handler: applyTemplate },
 ];
 
 /** Paths that need no key: a monitor has none. */
 const OPEN_PATHS = ["/health", "/v1/health"];
 
 /**
+ * Listens, before there is a model, so that an address that cannot be had is known early and monitors see the load.
+ * @throws The system's error, with its `code` (`EADDRINUSE`, ...), when the address cannot be had.
+ */
+export async function openServer(options: ListenerSettings): Promise<WaitingServer> {
+  const host = options.host ?? "127.0.0.1";
+  const onError = options.onError ?? (() => {});
+  const loading = (exchange: Exchange) => failed(exchange, unavailable("loading_model", "Loading model"));
+  let answer: (exchange: Exchange, incoming: Incoming) => Response | Promise<Response> = loading;
+  let tokenizer: ServedModel["tokenizer"] | undefined;
+  const log = (exchange: Exchange) =>
+    options.onRequest?.(logEntry(exchange, options.logPrompts ? tokenizer : undefined));
+  const listener = await listen({
+    host,
+    port: options.port ?? 8080,
+    onError,
+    async handle(incoming) {
+      const exchange = new Exchange(incoming, log);
+      const origins = options.corsOrigins ?? ["*"];
+      const response = exchange.method === "OPTIONS"
+        ? preflight(origins, exchange.headers)
+        : await answer(exchange, incoming);
+      exchange.status = response.status;
+      setCors(response, origins, exchange.headers);
+      response.headers.set("x-request-id", exchange.id);
+      response.headers.set("request-id", exchange.id); // Anthropic's name for it
+      if (!exchange.streams) exchange.end();
+      return response;
+    },
+  });
+  const url = `http://${host.includes(":") ? `[${host}]` : host}:${listener.port}`;
+  return {
+    url,
+    port: listener.port,
+    serve(model) {
+      prepareVocabulary(model);
+      const running = run(listener, url, { ...options, model });
+      tokenizer = model.tokenizer;
+      answer = running.answer;
+      return running.server;
+    },
+    async stop() {
+      listener.abort();
+      await listener.closed;
+    },
+  };
+}
+
+/**
  * Starts serving a model.
- * @throws Deno.errors.AddrInUse and the like when the address cannot be had.
+ * @throws The system's error, with its `code`, when the address cannot be had.
  */
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
-  const { model } = options;
-  prepareVocabulary(model);
-  const scheduler = new Scheduler(model.engine, {
+  const waiting = await openServer(options);
+  try {
+    return waiting.serve(options.model);
+  } catch (error) {
+    await waiting.stop();
+    throw error;
+  }
+}
+
+function run(
+  listener: Listener,
+  url: string,
+  options: ServerOptions,
+): { server: RunningServer; answer: (exchange: Exchange, incoming: Incoming) => Promise<Response> } {
+  const scheduler = new Scheduler(options.model.engine, {
     n_slots: options.n_slots ?? 4,
     ...(options.maxQueue === undefined ? {} : { maxQueue: options.maxQueue }),
   });
-  const app = new App(model, scheduler, {
+  const app = new App(options.model, scheduler, {
     reasoningFormat: options.reasoningFormat ?? "auto",
     reasoningBudget: options.reasoningBudget ?? -1,
     n_predict: options.n_predict ?? -1,
@@ -100,79 +195,74 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
   });
   const life = { draining: false };
   const router = makeRouter(app, options, life);
-  const abort = new AbortController();
-  const { promise: drained, resolve: setDrained } = Promise.withResolvers<void>();
-  const host = options.host ?? "127.0.0.1";
-  let server: Deno.HttpServer<Deno.NetAddr>;
-  try {
-    server = Deno.serve({
-      hostname: host,
-      port: options.port ?? 8080,
-      signal: abort.signal,
-      onListen: () => {},
-    }, (request) => router.fetch(request));
-  } catch (error) {
-    await scheduler.stop();
-    throw error;
-  }
-  const { port } = server.addr;
-  let over = false;
-  server.finished.catch((error) => options.onError?.(error)).then(() => scheduler.stop()).then(() => {
-    over = true;
-    setDrained();
-  });
+  const drained = listener.closed.then(() => scheduler.stop());
   return {
-    url: `http://${host.includes(":") ? `[${host}]` : host}:${port}`,
-    port,
-    scheduler,
-    drained,
-    async drain() {
-      life.draining = true;
-      await Promise.all([server.shutdown(), scheduler.drain()]);
-      await drained;
+    async answer(exchange, { url }) {
+      // The router sees the address alone; the rest of the request travels beside it.
+      return await router.fetch(new Request(url, { method: exchange.method }), { exchange });
     },
-    async stop() {
-      const closing = life.draining;
-      life.draining = true;
-      await scheduler.stop(); // running requests get their error, then the connections go
-      if (!closing && !over) abort.abort();
-      await drained;
+    server: {
+      url,
+      port: listener.port,
+      scheduler,
+      drained,
+      async drain() {
+        life.draining = true;
+        await Promise.all([listener.close(), scheduler.drain()]);
+        await drained;
+      },
+      async stop() {
+        life.draining = true;
+        await scheduler.stop(); // running requests get their error, then the connections go
+        await new Promise<void>((resolve) => setTimeout(resolve));
+        listener.abort();
+        await drained;
+      },
     },
   };
 }
 
-function makeRouter(app: App, options: ServerOptions, life: { draining: boolean }): Hono {
+type Env = { Bindings: { exchange: Exchange } };
+
+function makeRouter(app: App, options: ServerOptions, life: { draining: boolean }): Hono<Env> {
   const keys = options.apiKeys ?? [];
   const maxBodyBytes = options.maxBodyBytes ?? MAX_BODY_BYTES;
-  const router = new Hono();
-  const answer = async (handler: Handler, request: Request, errors?: ErrorShape): Promise<Response> => {
+  const router = new Hono<Env>();
+  const answer = async (handler: Handler, exchange: Exchange, errors?: ErrorShape): Promise<Response> => {
     try {
       if (life.draining) throw unavailable("shutting_down", "The server is shutting down and takes no new requests");
-      if (keys.length > 0 && !OPEN_PATHS.includes(new URL(request.url).pathname)) checkKey(request, keys);
-      const body = request.method === "POST" ? await readBody(request, maxBodyBytes) : "";
-      return await handler(app, { body, signal: request.signal });
+      if (keys.length > 0 && !OPEN_PATHS.includes(exchange.path)) checkKey(exchange.headers, keys);
+      if (exchange.method === "POST") await exchange.readBody(maxBodyBytes);
+      return await handler(app, exchange);
     } catch (error) {
       if (error instanceof GenerationCancelled) return new Response(null, { status: 499 }); // nobody reads it
       const api = toApiError(error);
       if (api.status >= 500 && api.status !== 503) options.onError?.(error);
-      return errorResponse(api, errors);
+      return failed(exchange, api, errors);
     }
   };
-  const methods = new Map<string, string>();
-  for (const [method, paths, handler, errors] of ROUTES) {
+  const methods: [matches: RegExp, method: string][] = [];
+  for (const { method, paths, handler, errors } of ROUTES) {
     if (handler === slots && options.slots === false) continue;
     for (const path of paths) {
-      methods.set(path, method);
-      router.on(method, path, (c) => answer(handler, c.req.raw, errors));
+      methods.push([new RegExp(`^${path.replace(/:id\{\.\+\}/, ".+")}$`), method]);
+      router.on(method, path, (c) => {
+        const { exchange } = c.env;
+        exchange.params = c.req.param() as Record<string, string>;
+        return answer(handler, exchange, errors);
+      });
     }
   }
   router.notFound((c) => {
-    const allowed = methods.get(c.req.path);
-    const { method, path } = c.req;
+    const { exchange } = c.env;
+    const { method, path } = exchange;
+    const allowed = methods.find(([matches]) => matches.test(path))?.[1];
     if (allowed === undefined) {
-      return errorResponse(new ApiError(404, "not_found_error", "not_found", `There is no ${method} ${path} here`));
+      const error = new ApiError(404, "not_found_error", "not_found", `There is no ${method} ${path} here`);
+      return failed(exchange, error);
     }
-    const response = errorResponse(
+    const response = failed(
+      exchange,
       new ApiError(405, "invalid_request_error", "method_not_allowed", `${path} takes ${allowed}, found ${method}`),
     );
     response.headers.set("allow", allowed);
@@ -181,46 +271,7 @@ function makeRouter(app: App, options: ServerOptions, life: { draining: boolean 
   return router;
 }
 
-/** @throws ApiError 401 without a right `Authorization: Bearer KEY` or `X-Api-Key: KEY`. */
-function checkKey(request: Request, keys: readonly string[]): void {
-  const bearer = /^Bearer\s+(.+)$/i.exec(request.headers.get("authorization") ?? "")?.[1];
-  const given = bearer ?? request.headers.get("x-api-key") ?? "";
-  let ok = false;
-  for (const key of keys) if (sameText(key, given)) ok = true;
-  if (!ok) {
-    throw new ApiError(401, "authentication_error", "invalid_api_key", "The request carries no valid API key");
-  }
-}
-
-/** Compares in a time that does not tell how much of a key was right. */
-function sameText(a: string, b: string): boolean {
-  const x = new TextEncoder().encode(a), y = new TextEncoder().encode(b);
-  let differ = x.length ^ y.length;
-  for (let i = 0; i < x.length; i++) differ |= x[i] ^ (y[i] ?? 0);
-  return differ === 0;
-}
-
-/** @throws ApiError 413 for a body above the limit, 400 for one that is not UTF-8. */
-async function readBody(request: Request, limit: number): Promise<string> {
-  const tooLarge = () =>
-    new ApiError(413, "invalid_request_error", "body_too_large", `The body is larger than ${limit} bytes`);
-  if (Number(request.headers.get("content-length") ?? 0) > limit) throw tooLarge();
-  const parts: Uint8Array[] = [];
-  let size = 0;
-  for await (const part of request.body ?? []) {
-    size += part.length;
-    if (size > limit) throw tooLarge();
-    parts.push(part);
-  }
-  const bytes = new Uint8Array(size);
-  let at = 0;
-  for (const part of parts) {
-    bytes.set(part, at);
-    at += part.length;
-  }
-  try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-  } catch (cause) {
-    throw new ApiError(400, "invalid_request_error", "invalid_json", "The body is not UTF-8 text", { cause });
-  }
+function failed(exchange: Exchange, error: ApiError, shape?: ErrorShape): Response {
+  exchange.failure = error.apiCode;
+  return errorResponse(error, shape);
 }

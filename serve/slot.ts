@@ -6,7 +6,19 @@
  * A run can therefore lose its seat and continue in another one.
  * @module
  */
-import type { Row, Sequence } from "./model.ts";
+import type { TokenSequence } from "../core/engine/types.ts";
+
+/** One output row: the candidates of the next token. Views into a step's output: read them before the next step. */
+export interface Row {
+  /** Best first. */
+  ids: Int32Array;
+  logits: Float32Array;
+  lse: number;
+  /** Log-probability of the prompt's next token, in rows of the prompt. */
+  targetLogprob: number;
+  /** All logits, when the job wanted them. */
+  full?: Float32Array;
+}
 
 /** Why a job ended. */
 export type Outcome =
@@ -38,6 +50,8 @@ export interface Job {
   readonly want: "candidates" | "logits";
   /** Only this slot will do. */
   readonly slotId?: number;
+  /** A job with the same prompt, submitted before: this one waits for it and takes the prompt over. */
+  readonly after?: Job | undefined;
   /** Got a seat; `n_cached` tokens of the prompt need not be computed. */
   onStart(slotId: number, n_cached: number): void;
   /** The row at `position` of the prompt, which predicts the token at `position + 1`. */
@@ -60,12 +74,20 @@ export class Run {
   cancelled = false;
   /** Lost its seat because the cache was full; waits until another run ends. */
   parked = false;
+  /** The run of `job.after`. */
+  readonly leader: Run | undefined;
 
-  constructor(id: number, job: Job) {
+  constructor(id: number, job: Job, leader?: Run) {
     this.id = id;
     this.job = job;
+    this.leader = leader;
     this.tokens = Array.from(job.prompt);
     this.times = { submitted: performance.now(), started: 0, prompted: 0, ended: 0 };
+  }
+
+  /** Its leader has yet to compute the prompt that both have. */
+  get follows(): boolean {
+    return this.leader !== undefined && this.leader.times.prompted === 0 && this.leader.times.ended === 0;
   }
 
   end(outcome: Outcome): void {
@@ -77,7 +99,7 @@ export class Run {
 /** A seat. Idle when `run` is undefined; its sequence then is a cache for the next prompt. */
 export class Slot {
   readonly id: number;
-  sequence: Sequence | undefined;
+  sequence: TokenSequence | undefined;
   run: Run | undefined;
   /** The computed tokens, at least `sequence.length` of them. Shared with the run while there is one. */
   tokens: number[] = [];

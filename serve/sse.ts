@@ -3,6 +3,8 @@
  * @module
  */
 import { errorBody, toApiError } from "./errors.ts";
+import type { Exchange } from "./exchange.ts";
+import { GenerationCancelled } from "./generation.ts";
 
 const encoder = new TextEncoder();
 
@@ -20,25 +22,31 @@ export type SseItem = string | { event: string; data: string };
  * error event, since the status is long gone. `onLeave` is called then, and when the client leaves.
  */
 export function sseResponse(
+  exchange: Exchange,
   source: AsyncGenerator<SseItem, void, void>,
   onLeave: () => void,
   onError: (error: unknown) => SseItem = (error) => JSON.stringify(errorBody(toApiError(error))),
 ): Response {
+  exchange.streams = true;
   const body = new ReadableStream<Uint8Array>({
     async pull(controller) {
       try {
         const { done, value } = await source.next();
-        if (done) controller.close();
-        else controller.enqueue(encode(value));
+        if (!done) return controller.enqueue(encode(value));
       } catch (error) {
         onLeave(); // what else runs for this response is of no use any more
+        if (error instanceof GenerationCancelled) exchange.status = 499;
+        else exchange.failure = toApiError(error).apiCode;
         controller.enqueue(encode(onError(error)));
-        controller.close();
       }
+      controller.close();
+      exchange.end();
     },
     async cancel() {
       onLeave();
+      exchange.status = 499;
       await source.return();
+      exchange.end();
     },
   }, { highWaterMark: 0 });
   return new Response(body, {

@@ -24,16 +24,17 @@ export function timingsOf(generation: Generation): Record<string, number> {
   };
 }
 
-/** OpenAI's `usage` over the answers of one request. */
+/** OpenAI's `usage` over the answers of one request. A prompt that several answers share counts once. */
 export function usageOf(generations: readonly Generation[]): Record<string, unknown> {
-  const sum = (of: (g: Generation) => number) => generations.reduce((n, g) => n + of(g), 0);
-  const prompt_tokens = sum((g) => g.prompt.length);
-  const completion_tokens = sum((g) => g.n_generated);
+  const own = generations.filter((g) => g.after === undefined);
+  const prompt_tokens = own.reduce((n, g) => n + g.prompt.length, 0);
+  const completion_tokens = generations.reduce((n, g) => n + g.n_generated, 0);
   return {
     prompt_tokens,
     completion_tokens,
     total_tokens: prompt_tokens + completion_tokens,
-    prompt_tokens_details: { cached_tokens: sum((g) => g.n_cached) },
+    prompt_tokens_details: { cached_tokens: own.reduce((n, g) => n + g.n_cached, 0) },
+    completion_tokens_details: { reasoning_tokens: generations.reduce((n, g) => n + g.n_reasoning, 0) },
   };
 }
 

@@ -5,6 +5,7 @@
  * answer, not a failure.
  * @module
  */
+import { TextError } from "../errors.ts";
 import { mergeJson, writeJson } from "../json.ts";
 import { createOutputParser, type OutputParser, type ReasoningFormat } from "./reasoning.ts";
 import { strftime } from "./jinja/methods.ts";
@@ -115,9 +116,20 @@ export class ChatFormat {
       // The template closes every message; the text behind the last content is cut off.
       const messages = [...input.messages];
       const last = messages[messages.length - 1];
-      messages[messages.length - 1] = { ...last, content: `${textContent(last)}${OPEN_END}` };
+      const content = textContent(last);
+      messages[messages.length - 1] = content === "" && last.reasoning_content
+        ? { ...last, reasoning_content: `${last.reasoning_content}${OPEN_END}` }
+        : { ...last, content: `${content}${OPEN_END}` };
       const closed = render(messages, false);
-      return { prompt: closed.slice(0, closed.lastIndexOf(OPEN_END)), generationPrompt: "" };
+      const end = closed.lastIndexOf(OPEN_END);
+      if (end < 0) {
+        throw new TextError(
+          "text.cannot_continue",
+          "Cannot continue the last message: the chat template does not show its text at the end of the prompt",
+          { hint: "add a message of the user behind it" },
+        );
+      }
+      return { prompt: closed.slice(0, end), generationPrompt: "" };
     }
     if (!input.addGenerationPrompt) return { prompt: render(input.messages, false), generationPrompt: "" };
     const prompt = render(input.messages, true), closed = render(input.messages, false);

@@ -4,8 +4,9 @@
  * @module
  */
 import { EngineError, UsageError } from "../errors.ts";
-import type { Backend, CacheHandle, ProgramHandle, StepInput, TensorHandle } from "../program/backend.ts";
+import type { Backend, CacheHandle, DeviceInfo, ProgramHandle, StepInput, TensorHandle } from "../program/backend.ts";
 import type { ModelFile, Spec } from "../arch/mod.ts";
+import { chooseContext } from "../plan/context.ts";
 import { type CacheType, type Plan, planModel } from "../plan/plan.ts";
 import { bindModel, buildProgram, type Model, OUTPUTS } from "./model.ts";
 import { PageList, PagePool } from "./pages.ts";
@@ -14,10 +15,12 @@ import { PageList, PagePool } from "./pages.ts";
 export interface EngineOptions {
   /** Index of the backend's device that holds everything. */
   readonly device?: number;
-  /** The most tokens of one sequence. Default: what the model was trained for, at most 8192. */
+  /** The most tokens of one sequence. Default: what the model was trained for, or the largest that fits. */
   readonly n_ctx?: number;
-  /** Tokens the cache holds over all sequences. Default: `n_ctx`. */
+  /** Tokens the cache holds over all sequences. Default: `contexts` times `n_ctx`. */
   readonly n_cache?: number;
+  /** Whole contexts that the cache holds where `n_cache` does not say. Default: 1. */
+  readonly contexts?: number;
   /** The most token rows of one native step. */
   readonly n_ubatch?: number;
   /** Element type of cached keys; f16 where left out. */
@@ -129,6 +132,8 @@ export class Engine implements Disposable {
   readonly spec: Spec;
   /** Size of the vocabulary. */
   readonly n_vocab: number;
+  /** Why `n_ctx` is what it is, where nobody asked for it. */
+  contextReason: string | undefined;
   readonly #weights = new Map<string, TensorHandle>();
   readonly #programs = new Map<string, ProgramHandle>();
   readonly #pool: PagePool;
@@ -156,7 +161,6 @@ export class Engine implements Disposable {
    */
   static async load(file: ModelFile, backend: Backend, options: EngineOptions = {}): Promise<Engine> {
     const model = bindModel(file);
-    const n_ctx = options.n_ctx ?? Math.min(model.spec.n_ctx_train, 8192);
     const n_ubatch = options.n_ubatch ?? 512;
     const index = options.device ?? 0;
     const device = backend.devices.find((d) => d.index === index);
@@ -165,6 +169,18 @@ export class Engine implements Disposable {
         at: { got: index, devices: backend.devices.map((d) => d.name) },
       });
     }
+    const planFor = (n_ctx: number, device: DeviceInfo) =>
+      planModel(model, {
+        device,
+        n_ctx,
+        n_cache: Math.max(options.n_cache ?? n_ctx * (options.contexts ?? 1), n_ctx),
+        n_ubatch,
+        page_size: PAGE_SIZE,
+        cacheTypeK: options.cacheTypeK ?? "f16",
+        cacheTypeV: options.cacheTypeV ?? "f16",
+      });
+    const chosen = options.n_ctx === undefined ? chooseContext(model.spec.n_ctx_train, device, planFor) : undefined;
+    const n_ctx = options.n_ctx ?? chosen!.n_ctx;
     for (const [name, value] of [["n_ctx", n_ctx], ["n_ubatch", n_ubatch]] as const) {
       if (!Number.isInteger(value) || value < 1) {
         throw new UsageError("usage.value", `Cannot use ${name} = ${value}: expected a whole number of at least 1`, {
@@ -172,18 +188,11 @@ export class Engine implements Disposable {
         });
       }
     }
-    const plan = planModel(model, {
-      device,
-      n_ctx,
-      n_cache: Math.max(options.n_cache ?? n_ctx, n_ctx),
-      n_ubatch,
-      page_size: PAGE_SIZE,
-      cacheTypeK: options.cacheTypeK ?? "f16",
-      cacheTypeV: options.cacheTypeV ?? "f16",
-    });
+    const plan = planFor(n_ctx, device);
     const cache = backend.createCache({ device: index, ...plan.cache });
     const topK = Math.min(options.topK ?? 64, model.spec.n_vocab);
     const engine = new Engine(backend, model, plan, n_ctx, nextPowerOfTwo(n_ubatch), topK, cache);
+    engine.contextReason = chosen?.reason;
     try {
       await engine.#loadWeights(options.onProgress);
     } catch (error) {

@@ -146,7 +146,7 @@ Deno.test("messages refuses in Anthropic's shape", async () => {
         [{ messages: ask("x") }, "max_tokens"],
         [{ ...good, max_tokens: 0 }, "max_tokens"],
         [{ ...good, messages: [] }, "messages"],
-        [{ ...good, messages: [{ role: "system", content: "x" }] }, "messages[0].role"],
+        [{ ...good, messages: [{ role: "tool", content: "x" }] }, "messages[0].role"],
         [{ ...good, messages: [{ role: "user", content: [image] }] }, "messages[0].content[0]"],
         [{ ...good, tool_choice: { type: "any" } }, "tool_choice"],
         [{ ...good, tools: TOOLS, tool_choice: { type: "tool", name: "other" } }, "tool_choice.function.name"],

@@ -77,7 +77,12 @@ Deno.test("bloomery serve refuses a port in use, a missing model and broken JSON
     [["-m", model, "--port", String(port), "--ctx-size", "64"], "usage.address", 2],
     [["-m", model, "--chat-template-kwargs", "{"], "usage.value", 2],
     [["-m", model, "--chat-template-file", "/nowhere"], "usage.file", 2],
-    [["-m", "/nowhere.gguf"], "/nowhere.gguf", 1],
+    [["-m", "/nowhere.gguf", "--port", "0"], "/nowhere.gguf", 1],
+    // What needs no weights is looked at before them.
+    [["-m", "/nowhere.gguf", "--port", String(port)], "usage.address", 2],
+    [["-m", "/nowhere.gguf", "--port", "0", "--host", "no.such.host.invalid"], "usage.address", 2],
+    [["-m", "/nowhere.gguf", "--port", "0", "--log-file", "/nowhere/log"], "usage.file", 2],
+    [["-m", "/nowhere.gguf", "--port", "0", "--cors-origins", "example.org"], "usage.value", 2],
   ];
   try {
     for (const [flags, expected, code] of cases) {
@@ -93,4 +98,48 @@ Deno.test("bloomery serve refuses a port in use, a missing model and broken JSON
   } finally {
     taken.close();
   }
+});
+
+Deno.test("bloomery serve logs each request in a line, without prompts, on stderr or into a file", async () => {
+  const model = await bloomNano("bf16");
+  const folder = await Deno.makeTempDir();
+  try {
+    const flags = ["-m", model, "--port", "0", "--ctx-size", "64", "-np", "1", "-a", "one,two", "-a", "three"];
+    const ask = async (url: string) => {
+      const body = JSON.stringify({ prompt: "A secret thing", max_tokens: 2 });
+      const { model } = await (await fetch(`${url}/v1/completions`, { method: "POST", body })).json();
+      assert.equal(model, "one");
+      const entry = await (await fetch(`${url}/v1/models/three`)).json();
+      assert.deepEqual(entry.aliases, ["two", "three"]);
+    };
+    const plain = await spawn(...flags);
+    await ask(plain.url);
+    plain.process.kill("SIGTERM");
+    await plain.process.status;
+    assert.match(
+      plain.log(),
+      /\n\S+Z {2}POST {2}\/v1\/completions {2}200 {2}in \d+ {2}cached 0 {2}out 2 {2}first \d+ ms/,
+    );
+    assert.ok(!plain.log().includes("secret"));
+    const file = `${folder}/log.jsonl`;
+    const json = await spawn(...flags, "--log-file", file, "--log-format", "json", "--log-prompts");
+    await ask(json.url);
+    json.process.kill("SIGTERM");
+    await json.process.status;
+    assert.ok(!json.log().includes("completions"));
+    const entries = (await Deno.readTextFile(file)).trimEnd().split("\n").map((line) => JSON.parse(line));
+    assert.deepEqual(entries.map((e) => [e.route, e.status]), [["/v1/completions", 200], ["/v1/models/three", 200]]);
+    assert.ok(entries[0].prompts[0].includes("A secret thing"));
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("bloomery serve gives slots what the model was trained for, and says so", async () => {
+  const { url, process, log } = await spawn("-m", await bloomNano("bf16"), "--port", "0");
+  const [{ meta }] = (await (await fetch(`${url}/v1/models`)).json()).data;
+  assert.equal(meta.n_ctx, meta.n_ctx_train);
+  process.kill("SIGTERM");
+  await process.status;
+  assert.ok(log().includes(`context of ${meta.n_ctx} tokens: what the model was trained for`), log());
 });

@@ -5,8 +5,11 @@
  * @module
  */
 import { EngineError } from "../../core/errors.ts";
-import type { Engine, Sequence, ServedModel, StepOutput, StepRequest, Tokenizer } from "../../serve/model.ts";
+import type { StepOutput } from "../../core/engine/mod.ts";
+import type { TokenEngine, TokenRequest, TokenSequence } from "../../core/engine/types.ts";
 import { chatFormat } from "../../serve/chat_format.ts";
+import type { ServedModel } from "../../serve/language_model.ts";
+import type { Tokenizer } from "../../serve/tokenizer.ts";
 
 const SPECIALS = ["<|im_start|>", "<|im_end|>", "<s>", "[TOOL_CALLS]"];
 export const IM_START = 256, IM_END = 257, BOS = 258, TOOL_CALLS = 259;
@@ -97,7 +100,7 @@ function logitsOf(tokens: readonly number[], tokenizer: Tokenizer): Float32Array
   return row;
 }
 
-export class FakeSequence implements Sequence {
+export class FakeSequence implements TokenSequence {
   tokens: number[] = [];
   disposed = false;
   constructor(readonly engine: FakeEngine) {
@@ -131,9 +134,11 @@ export interface FakeOptions {
   n_cache?: number;
   /** Each step takes at least this long. */
   stepMs?: number;
+  /** Further names of the model. */
+  aliases?: readonly string[];
 }
 
-export class FakeEngine implements Engine<FakeSequence> {
+export class FakeEngine implements TokenEngine<FakeSequence> {
   readonly n_vocab = N_VOCAB;
   readonly n_ctx: number;
   readonly n_ubatch: number;
@@ -159,7 +164,7 @@ export class FakeEngine implements Engine<FakeSequence> {
     return new FakeSequence(this);
   }
 
-  async step(requests: readonly StepRequest<FakeSequence>[]): Promise<StepOutput[]> {
+  async step(requests: readonly TokenRequest<FakeSequence>[]): Promise<StepOutput[]> {
     if (this.#busy) throw new Error("two steps at once");
     const n_tok = requests.reduce((n, r) => n + r.tokens.length, 0);
     if (n_tok === 0 || n_tok > this.n_ubatch) throw new Error(`a step of ${n_tok} tokens`);
@@ -181,7 +186,7 @@ export class FakeEngine implements Engine<FakeSequence> {
     }
   }
 
-  #run({ sequence, tokens, output, want, targets }: StepRequest<FakeSequence>): StepOutput {
+  #run({ sequence, tokens, output, want, targets }: TokenRequest<FakeSequence>): StepOutput {
     if (sequence.disposed) throw new Error("a disposed sequence");
     if (sequence.length + tokens.length > this.n_ctx) {
       throw new EngineError("engine.context_full", "The context is full");
@@ -204,12 +209,11 @@ export class FakeEngine implements Engine<FakeSequence> {
       const target = targets?.[i] ?? -1;
       targetLogprob[i] = target < 0 ? 0 : row[target] - lse[i];
     });
-    const out: StepOutput = { n_rows: rows.length, ids, logits, lse, targetLogprob };
-    if (want === "logits") {
-      out.full = new Float32Array(rows.length * N_VOCAB);
-      rows.forEach((row, i) => out.full!.set(row, i * N_VOCAB));
-    }
-    return out;
+    const out = { n_rows: rows.length, ids, logits, lse, targetLogprob };
+    if (want !== "logits") return out;
+    const full = new Float32Array(rows.length * N_VOCAB);
+    rows.forEach((row, i) => full.set(row, i * N_VOCAB));
+    return { ...out, full };
   }
 }
 
@@ -247,6 +251,7 @@ export function fakeModel(options: FakeOptions = {}): ServedModel & { engine: Fa
   const tokenizer = fakeTokenizer();
   return {
     id: "fake",
+    aliases: options.aliases ?? [],
     path: "fake.gguf",
     created: 1700000000,
     meta: { architecture: "fake", n_ctx_train: 512, n_embd: 1, n_params: 1, size: 1, vocab_type: "fake" },

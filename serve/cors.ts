@@ -1,0 +1,68 @@
+/**
+ * Cross-origin requests: which pages of other origins a browser lets talk to the server.
+ * @module
+ */
+
+/** `*` is every origin, `localhost` every page of this machine, anything else an origin such as `https://example.org`. */
+export type CorsOrigins = readonly string[];
+
+/** Headers that clients of the three APIs send; what a browser asks for is allowed besides. */
+const REQUEST_HEADERS = [
+  "authorization",
+  "content-type",
+  "x-api-key",
+  "x-request-id",
+  "anthropic-version",
+  "anthropic-beta",
+  "anthropic-dangerous-direct-browser-access",
+];
+const EXPOSED_HEADERS = "x-request-id, request-id, retry-after";
+const METHODS = "GET, POST, DELETE, OPTIONS";
+const LOCAL = /^https?:\/\/(localhost|127(\.\d+){3}|\[::1\])(:\d+)?$/;
+
+/** What `origins` allows a page of `origin`; undefined: nothing. */
+function allowed(origins: CorsOrigins, origin: string | null): string | undefined {
+  if (origin === null) return origins.includes("*") ? "*" : undefined;
+  const yes = origins.some((o) =>
+    o === "*" || o === origin || o === `${origin}/` || (o === "localhost" && LOCAL.test(origin))
+  );
+  return yes ? origin : undefined;
+}
+
+/** Writes the headers that every answer carries. */
+export function setCors(response: Response, origins: CorsOrigins, request: Headers): void {
+  const { headers } = response;
+  headers.append("vary", "origin");
+  const origin = allowed(origins, request.get("origin"));
+  if (origin === undefined) return;
+  headers.set("access-control-allow-origin", origin);
+  headers.set("access-control-expose-headers", EXPOSED_HEADERS);
+  if (origin !== "*") headers.set("access-control-allow-credentials", "true");
+}
+
+/** The answer to a browser that asks before it sends a request; `setCors` completes it. */
+export function preflight(origins: CorsOrigins, request: Headers): Response {
+  const response = new Response(null, { status: 204 });
+  const { headers } = response;
+  if (allowed(origins, request.get("origin")) === undefined) return response;
+  const asked = (request.get("access-control-request-headers") ?? "").toLowerCase().split(",")
+    .map((name) => name.trim()).filter((name) => /^[\w!#$%&'*+.^`|~-]+$/.test(name));
+  headers.set("access-control-allow-methods", METHODS);
+  headers.set("access-control-allow-headers", [...new Set([...REQUEST_HEADERS, ...asked])].join(", "));
+  headers.set("access-control-max-age", "600");
+  if (request.get("access-control-request-private-network") === "true") {
+    headers.set("access-control-allow-private-network", "true");
+  }
+  return response;
+}
+
+/** Whether a text is an origin, or one of the words for several. */
+export function isCorsOrigin(text: string): boolean {
+  if (text === "*" || text === "localhost") return true;
+  try {
+    const url = new URL(text);
+    return url.origin === text || url.origin === text.replace(/\/$/, "");
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,82 @@
+/**
+ * One request with what becomes of it: what a route reads, and what the log tells when it has ended.
+ * @module
+ */
+import { ApiError, badRequest } from "./errors.ts";
+import type { Generation } from "./generation.ts";
+import type { Incoming } from "./listener.ts";
+
+export class Exchange {
+  readonly method: string;
+  readonly path: string;
+  readonly query: URLSearchParams;
+  readonly headers: Headers;
+  /** Fires when the client left. */
+  readonly signal: AbortSignal;
+  /** For logs and the header `x-request-id`: the client's own, else a fresh one. */
+  readonly id: string;
+  /** Parts of the path that the route names. */
+  params: Record<string, string> = {};
+  /** The body's text; "" without one. */
+  body = "";
+  /** Milliseconds of `performance.now()`. */
+  readonly started = performance.now();
+  status = 0;
+  /** Why it failed, as in `error.code`; undefined where it did not. */
+  failure: string | undefined;
+  /** Its answer is a stream, which goes on after the response has begun. */
+  streams = false;
+  /** The answers that it started. */
+  readonly generations: Generation[] = [];
+  readonly #incoming: Incoming;
+  readonly #onEnd: (exchange: Exchange) => void;
+  #ended = false;
+
+  constructor(incoming: Incoming, onEnd: (exchange: Exchange) => void) {
+    const { method, url, headers, signal } = incoming;
+    this.#incoming = incoming;
+    this.#onEnd = onEnd;
+    this.method = method;
+    this.path = url.pathname;
+    this.query = url.searchParams;
+    this.headers = headers;
+    this.signal = signal;
+    const given = headers.get("x-request-id");
+    this.id = given !== null && /^[\w.:-]{1,128}$/.test(given) ? given : crypto.randomUUID();
+  }
+
+  /**
+   * Reads the body.
+   * @throws ApiError 413 for a body above the limit, 400 for one that is not UTF-8.
+   */
+  async readBody(limit: number): Promise<void> {
+    const tooLarge = () =>
+      new ApiError(413, "invalid_request_error", "body_too_large", `The body is larger than ${limit} bytes`);
+    if (Number(this.headers.get("content-length") ?? 0) > limit) throw tooLarge();
+    const parts: Uint8Array[] = [];
+    let size = 0;
+    for await (const part of this.#incoming.body) {
+      size += part.length;
+      if (size > limit) throw tooLarge();
+      parts.push(part);
+    }
+    const bytes = new Uint8Array(size);
+    let at = 0;
+    for (const part of parts) {
+      bytes.set(part, at);
+      at += part.length;
+    }
+    try {
+      this.body = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    } catch {
+      throw badRequest("The body is not UTF-8 text", undefined, "invalid_json");
+    }
+  }
+
+  /** Called when the last of the answer is out, or its client has left; later calls do nothing. */
+  end(): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#onEnd(this);
+  }
+}

@@ -1,0 +1,216 @@
+/** What every answer has, whatever the route: origins, ids, the log; and clients that leave. */
+import assert from "node:assert/strict";
+import type { RequestLogEntry } from "../../serve/request_log.ts";
+import { formatEntry } from "../../serve/request_log.ts";
+import { isCorsOrigin } from "../../serve/cors.ts";
+import { openServer } from "../../serve/server.ts";
+import { fakeModel } from "./fake.ts";
+import { soon, withServer } from "./harness.ts";
+
+const PAGE = "http://localhost:5173";
+const say = (content: string) => [{ role: "user", content }];
+
+/** Sends bytes and reads what comes back until the server closes. */
+async function raw(port: number, text: string): Promise<string> {
+  using connection = await Deno.connect({ hostname: "127.0.0.1", port });
+  await connection.write(new TextEncoder().encode(text));
+  let out = "";
+  for await (const part of connection.readable.pipeThrough(new TextDecoderStream())) out += part;
+  return out;
+}
+
+Deno.test("a browser may ask from any page, and is told so before it sends anything", async () => {
+  await withServer({ apiKeys: ["key"] }, async ({ server }) => {
+    const request = Deno.readTextFileSync(new URL("cases/preflight.http", import.meta.url)).replace(/\r?\n/g, "\r\n");
+    const answer = (await raw(server.port, request)).toLowerCase();
+    assert.match(answer, /^http\/1\.1 20[04] /);
+    assert.ok(answer.includes(`access-control-allow-origin: ${PAGE}\r\n`), answer);
+    assert.match(answer, /access-control-allow-methods: .*post/);
+    for (const name of ["authorization", "content-type", "x-api-key", "anthropic-version"]) {
+      assert.match(answer, new RegExp(`access-control-allow-headers: .*${name}`));
+    }
+    const preflight = await fetch(`${server.url}/v1/messages`, {
+      method: "OPTIONS",
+      headers: {
+        origin: PAGE,
+        "access-control-request-headers": "X-Own",
+        "access-control-request-private-network": "true",
+      },
+    });
+    assert.match(preflight.headers.get("access-control-allow-headers")!, /x-own/);
+    assert.equal(preflight.headers.get("access-control-allow-private-network"), "true");
+    await preflight.body?.cancel();
+  });
+});
+
+Deno.test("every answer says which pages may read it: whole ones, streams and errors", async () => {
+  const ask = async (url: string, path: string, init: RequestInit, origin: string | undefined) => {
+    const response = await fetch(url + path, { ...init, headers: origin === undefined ? {} : { origin } });
+    await response.body?.cancel();
+    return [response.status, response.headers.get("access-control-allow-origin")];
+  };
+  const chat = (more: object) => ({ method: "POST", body: JSON.stringify({ messages: say("[[[x]]]"), ...more }) });
+  const requests: [path: string, init: RequestInit, status: number][] = [
+    ["/health", {}, 200],
+    ["/v1/chat/completions", chat({}), 200],
+    ["/v1/chat/completions", chat({ stream: true }), 200],
+    ["/v1/chat/completions", chat({ n: -1 }), 400],
+    ["/v1/messages", { method: "POST", body: "{" }, 400],
+    ["/nowhere", {}, 404],
+    ["/v1/chat/completions", {}, 405],
+  ];
+  const cases: [origins: string[] | undefined, origin: string | undefined, allowed: string | null][] = [
+    [undefined, PAGE, PAGE],
+    [undefined, undefined, "*"],
+    [["localhost"], PAGE, PAGE],
+    [["localhost"], "http://127.0.0.1:3000", "http://127.0.0.1:3000"],
+    [["localhost"], "http://[::1]", "http://[::1]"],
+    [["localhost"], "https://example.org", null],
+    [["localhost"], "http://localhost.example.org", null],
+    [["localhost"], undefined, null],
+    [["https://example.org", "https://other.org"], "https://other.org", "https://other.org"],
+    [["https://example.org"], PAGE, null],
+  ];
+  for (const [corsOrigins, origin, allowed] of cases) {
+    await withServer(corsOrigins === undefined ? {} : { corsOrigins }, async ({ server }) => {
+      for (const [path, init, status] of requests) {
+        assert.deepEqual(await ask(server.url, path, init, origin), [status, allowed], `${path} ${origin}`);
+      }
+      const refused = await fetch(server.url, { method: "OPTIONS", headers: { origin: origin ?? "" } });
+      assert.equal(refused.headers.get("access-control-allow-methods") !== null, allowed !== null);
+      await refused.body?.cancel();
+    });
+  }
+  assert.deepEqual(
+    ["*", "localhost", "https://a.org", "https://a.org:8/", "a.org", "https://a.org/path", ""].map(isCorsOrigin),
+    [true, true, true, true, false, false, false],
+  );
+});
+
+Deno.test("keys are taken from three headers", async () => {
+  await withServer({ apiKeys: ["other", "key"] }, async ({ server }) => {
+    const status = async (headers: Record<string, string>) => {
+      const response = await fetch(`${server.url}/v1/models`, { headers });
+      await response.body?.cancel();
+      return response.status;
+    };
+    assert.equal(await status({ authorization: "Bearer key" }), 200);
+    assert.equal(await status({ authorization: "key" }), 200);
+    assert.equal(await status({ "x-api-key": "key" }), 200);
+    assert.equal(await status({ authorization: "Bearer sdk-default", "x-api-key": "key" }), 200);
+    for (const bad of [{}, { authorization: "Bearer " }, { authorization: "Basic key" }, { "x-api-key": "ke" }]) {
+      assert.equal(await status(bad as Record<string, string>), 401);
+    }
+  });
+});
+
+Deno.test("the model answers under each of its names, and under no other", async () => {
+  await withServer({ aliases: ["gpt-4o", "org/name"] }, async ({ client, server }) => {
+    const [first] = (await client.models.list()).data;
+    for (const id of ["fake", "gpt-4o", "org/name"]) assert.deepEqual(await client.models.retrieve(id), first);
+    assert.deepEqual([first.id, (first as unknown as { aliases: string[] }).aliases], ["fake", ["gpt-4o", "org/name"]]);
+    const other = await fetch(`${server.url}/v1/models/other`);
+    assert.deepEqual([other.status, (await other.json()).error.code], [404, "model_not_found"]);
+    const wrong = await fetch(`${server.url}/v1/models/fake`, { method: "POST" });
+    assert.deepEqual([wrong.status, (await wrong.json()).error.code], [405, "method_not_allowed"]);
+  });
+});
+
+Deno.test("the log has one entry a request, written when it ends", async () => {
+  const entries: RequestLogEntry[] = [];
+  const secret = "a secret thing";
+  await withServer({ onRequest: (entry) => entries.push(entry) }, async ({ client, post, server }) => {
+    const messages = [{ role: "user" as const, content: `${secret} [[[Hello the world]]]` }];
+    for (const stream of [false, true]) {
+      const answer = await client.chat.completions.create({ model: "m", messages, stream: stream as any, n: 2 });
+      if (stream) { for await (const _ of answer as unknown as AsyncIterable<unknown>); }
+    }
+    await soon(() => entries.length === 2, "both are logged");
+    for (const [i, entry] of entries.entries()) {
+      assert.deepEqual([entry.method, entry.route, entry.status], ["POST", "/v1/chat/completions", 200]);
+      assert.ok(entry.tokens_in! > 20 && entry.tokens_out! > 20);
+      assert.equal(entry.tokens_cached! > 0, i > 0);
+      assert.ok(entry.first_token_ms! >= 0 && entry.tokens_per_second! > 0 && entry.ms >= entry.first_token_ms!);
+    }
+    entries.length = 0;
+    const { body } = await post("/v1/chat/completions?key=secret", { messages, temperature: -1 }, {
+      "x-request-id": "abc",
+    });
+    assert.equal(body.error.param, "temperature");
+    await (await fetch(`${server.url}/nowhere`)).text();
+    assert.deepEqual(
+      entries.map((e) => [e.id.length > 0, e.status, e.error, e.tokens_in]),
+      [[true, 400, "invalid_value", undefined], [true, 404, "not_found", undefined]],
+    );
+    assert.equal(entries[0].id, "abc");
+    assert.ok(!JSON.stringify(entries).includes("secret"));
+    for (const entry of entries) {
+      assert.ok(!formatEntry(entry, "text").includes("\n"));
+      assert.deepEqual(JSON.parse(formatEntry(entry, "json")), entry);
+    }
+  });
+  entries.length = 0;
+  await withServer({ onRequest: (entry) => entries.push(entry), logPrompts: true }, async ({ post }) => {
+    await post("/v1/completions", { prompt: [secret, "b"], n: 2, max_tokens: 1 });
+    assert.deepEqual(entries[0].prompts!.map((p) => p.replace("<s>", "")), [secret, "b"]);
+    assert.ok(formatEntry(entries[0], "text").includes(secret));
+  });
+});
+
+Deno.test("a client that leaves is logged as such, in a stream too", async () => {
+  const entries: RequestLogEntry[] = [];
+  await withServer({ onRequest: (entry) => entries.push(entry), stepMs: 5 }, async ({ server }) => {
+    for (const stream of [false, true]) {
+      const body = JSON.stringify({ prompt: "babble", n_predict: 400, stream, ignore_eos: true });
+      const leave = new AbortController();
+      const answer = fetch(`${server.url}/completion`, { method: "POST", body, signal: leave.signal });
+      await soon(() => server.scheduler.n_active === 1, "it runs");
+      leave.abort();
+      await assert.rejects(answer.then((r) => r.text()));
+      await soon(() => entries.length === 1, "it is logged");
+      assert.equal(entries.splice(0)[0].status, 499);
+    }
+  });
+});
+
+Deno.test("a client that leaves frees its slot, however its request came in", async () => {
+  await withServer({ n_slots: 2, stepMs: 4 }, async ({ server }) => {
+    const encoder = new TextEncoder();
+    for (let i = 0; i < 30; i++) {
+      const route = ["/completion", "/v1/completions", "/v1/chat/completions", "/v1/messages"][i % 4];
+      const body = JSON.stringify({
+        prompt: "babble",
+        messages: say("babble"),
+        max_tokens: 400,
+        stream: i % 5 === 4,
+      });
+      const connection = await Deno.connect({ hostname: "127.0.0.1", port: server.port });
+      const head = `POST ${route} HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n\r\n`;
+      // In one packet, in two as most clients send it, or in two with a pause.
+      if (i % 3 === 0) await connection.write(encoder.encode(head + body));
+      else {
+        await connection.write(encoder.encode(head));
+        await new Promise((resolve) => setTimeout(resolve, i % 3 === 1 ? 0 : 10));
+        await connection.write(encoder.encode(body));
+      }
+      await soon(() => server.scheduler.n_active === 1, `request ${i} runs`);
+      connection.close();
+      await soon(() => server.scheduler.n_active === 0, `the slot of request ${i} is free`);
+    }
+  });
+});
+
+Deno.test("a server without a model says so, and answers once it has one", async () => {
+  const waiting = await openServer({ port: 0 });
+  for (const path of ["/health", "/v1/models"]) {
+    const response = await fetch(waiting.url + path, { headers: { origin: PAGE } });
+    assert.deepEqual([response.status, response.headers.get("access-control-allow-origin")], [503, PAGE]);
+    assert.deepEqual((await response.json()).error.type, "unavailable_error");
+  }
+  const server = waiting.serve(fakeModel());
+  assert.equal((await (await fetch(`${waiting.url}/health`)).json()).status, "ok");
+  await server.stop();
+  const unused = await openServer({ port: 0 });
+  await unused.stop();
+  await assert.rejects(fetch(unused.url));
+});
