@@ -4,9 +4,11 @@
  */
 import type { Command } from "./command.ts";
 import { bench } from "./bench.ts";
+import { completions } from "./completions.ts";
 import { evaluate } from "./eval.ts";
 import { imatrix } from "./imatrix.ts";
 import { inspect } from "./inspect.ts";
+import { man } from "./man.ts";
 import { merge } from "./merge.ts";
 import { prepare } from "./prepare.ts";
 import { quantize } from "./quantize.ts";
@@ -35,4 +37,6 @@ export const commands: readonly Command[] = [
   splice,
   tokenize,
   template,
+  completions,
+  man,
 ];

@@ -2,6 +2,7 @@
  * The terminal: results on stdout, everything else on stderr. The only module that writes to either.
  * @module
  */
+import { osError } from "../core/os_error.ts";
 import type { Hold, Interrupts } from "./interrupt.ts";
 import { type Bar, createBar } from "./progress.ts";
 
@@ -54,7 +55,7 @@ export function createIo(options: { quiet: boolean; interrupts: Interrupts }): O
       writeAll(Deno.stdout, text);
     } catch (error) {
       if (error instanceof Deno.errors.BrokenPipe) throw new ClosedPipe();
-      throw error;
+      throw osError(error, "write to standard output") ?? error;
     }
   };
   const err = (text: string) => {

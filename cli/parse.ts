@@ -207,8 +207,9 @@ function reworded(error: CommanderError, command: Command | undefined): string {
   if (missing !== undefined) return `bloomery ${command.name} needs the argument ${missing}: it is missing`;
   if (error.code === "commander.excessArguments") {
     const most = command.arguments.length;
-    return `bloomery ${command.name} takes ${most === 0 ? "no arguments" : `at most ${most} arguments`}: ` +
-      text.replace(/^too many arguments.*Got (\d+)\W*$/i, "found $1").replace(/\.$/, "");
+    const takes = most === 0 ? "no arguments" : most === 1 ? "one argument" : `${most} arguments`;
+    const found = / but got (.*?)\.?$/s.exec(text)?.[1];
+    return `bloomery ${command.name} takes ${takes}${found === undefined ? "" : `, found ${found}`}`;
   }
   return text;
 }

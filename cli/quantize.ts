@@ -40,6 +40,11 @@ export async function quantizeArguments(args: readonly string[], keepSplit: bool
   const first = findFileType(rest[0]);
   const named = first?.name === rest[0].toUpperCase() || /^\d+$/.test(rest[0]);
   const isType = first !== undefined && (named || rest[1] === undefined || findFileType(rest[1]) === undefined);
+  if (!isType && rest.length === 1 && /\.gguf$|[/\\]/i.test(rest[0])) {
+    throw new UsageError("usage.arguments", `Cannot quantize to ${rest[0]}: the type is missing`, {
+      hint: `give the type behind it: bloomery quantize ${input} ${rest[0]} Q4_K_M`,
+    });
+  }
   const fileType = isType ? first : parseFileType(rest[1] ?? rest[0]);
   const folder = /^.*[/\\]/s.exec(input)?.[0] ?? "";
   const output = isType ? `${folder}ggml-model-${fileType.name}${keepSplit ? "" : ".gguf"}` : rest[0];

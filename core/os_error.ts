@@ -159,14 +159,17 @@ function operation(error: Error): { verb: string; path?: string } {
   return { verb: VERBS[m[1]] ?? "use", path };
 }
 
-/** An error of the system as one of ours, or undefined for anything else. */
-export function osError(error: unknown): OsError | undefined {
+/**
+ * An error of the system as one of ours, or undefined for anything else.
+ * @param what What could not be done, where the error does not say it.
+ */
+export function osError(error: unknown, what = "go on"): OsError | undefined {
   const problem = problemOf(error);
   if (problem === undefined) return undefined;
   const { verb, path } = operation(error as Error);
   const shown = path?.replace(/[\x00-\x1f\x7f]/g, "\u{fffd}");
   const message = shown === undefined
-    ? `Cannot go on: ${problem.reason}`
+    ? `Cannot ${what}: ${problem.reason}`
     : `Cannot ${verb} ${shown}: ${problem.reason}`;
   return new OsError(problem.code, message, {
     at: shown === undefined ? {} : { file: shown },
