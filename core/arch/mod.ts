@@ -3,27 +3,32 @@
  * @module
  */
 import { ModelError } from "../errors.ts";
-import type { Architecture, ModelFile } from "./architecture.ts";
+import type { Architecture } from "./architecture.ts";
+import type { ModelFile } from "./keys.ts";
 import { llama } from "./llama.ts";
 import { qwen3 } from "./qwen3.ts";
-import { qwen3moe } from "./qwen3moe.ts";
 
-export type { Architecture, BoundTensor, ModelFile, Spec, TensorWant } from "./architecture.ts";
+export type { Architecture, Spec } from "./architecture.ts";
+export type { ModelFile } from "./keys.ts";
 
 /** All architectures this version runs. */
 // deno-lint-ignore no-explicit-any
-export const ARCHITECTURES: readonly Architecture<any>[] = [llama, qwen3, qwen3moe];
+export const ARCHITECTURES: readonly Architecture<any>[] = [llama, qwen3];
+
+/** Families that are known and cannot run yet, and why. */
+const REFUSED: Readonly<Record<string, string>> = {};
 
 /** @throws {ModelError} `model.architecture` when the file's architecture is not known */
 export function architectureOf(file: ModelFile): Architecture {
   const name = file.metadata.str("general.architecture");
-  const found = ARCHITECTURES.find((a) => a.name === name);
+  const found = ARCHITECTURES.find((a) => a.names.includes(name));
   if (found) return found;
+  const names = ARCHITECTURES.flatMap((a) => a.names);
   throw new ModelError(
     "model.architecture",
-    `Cannot run ${file.name}: general.architecture is "${name}", expected one of ${
-      ARCHITECTURES.map((a) => a.name).join(", ")
-    }`,
-    { at: { file: file.name, got: name, expected: ARCHITECTURES.map((a) => a.name) } },
+    REFUSED[name]
+      ? `Cannot run ${file.name}: general.architecture is "${name}": ${REFUSED[name]}`
+      : `Cannot run ${file.name}: general.architecture is "${name}", expected one of ${names.join(", ")}`,
+    { at: { file: file.name, got: name, expected: names } },
   );
 }
