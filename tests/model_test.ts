@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { BloomeryError } from "../core/errors.ts";
 import { Engine } from "../core/engine/mod.ts";
-import { bindModel, buildProgram } from "../core/engine/model.ts";
+import { bindModel, buildProgram } from "../core/arch/model.ts";
 import { openGguf } from "../core/gguf/read.ts";
 import { describePlan, planModel, type PlanOptions } from "../core/plan/plan.ts";
 import { encodeProgram } from "../core/program/encode.ts";
@@ -34,6 +34,16 @@ Deno.test("bindModel() names what a model file lacks or has wrong", async () => 
     arch: "llama",
     tensors: (t) => t.map((x) => x.name === "blk.0.ffn_down.weight" ? { ...x, ne: [256, 512] } : x),
   }, /\[256,512\].*\[512,256\]/);
+  // All problems at once.
+  await refuses("model.missing_tensor", {
+    arch: "llama",
+    tensors: (t) => t.filter((x) => !/attn_[qk]\.weight/.test(x.name)),
+  }, /attn_q.*attn_k.*attn_q.* and 1 more/);
+  // A block_count that is too small must not run silently.
+  await refuses("model.unused_layers", {
+    arch: "llama",
+    keys: (m) => m.set("llama.block_count", { type: "u32", value: 1 }),
+  }, /1 layers.*blk\.1\./);
   await refuses("model.architecture", {
     arch: "llama",
     keys: (m) => m.set("general.architecture", { type: "str", value: "nonesuch" }),
@@ -61,6 +71,18 @@ Deno.test("bindModel() names what a model file lacks or has wrong", async () => 
   });
 });
 
+Deno.test("bindModel() warns of tensors and keys that nobody uses", async () => {
+  const model = await bind({
+    arch: "llama",
+    keys: (m) => m.set("llama.attention.twist", { type: "f32", value: 2 }),
+    tensors: (t) => [...t, { ...t[t.length - 1], name: "blk.0.ffn_twist.weight" }],
+  });
+  assert.equal(model.warnings.length, 2);
+  assert.match(model.warnings[0], /blk\.0\.ffn_twist\.weight/);
+  assert.match(model.warnings[1], /llama\.attention\.twist/);
+  assert.deepEqual((await bind({ arch: "llama" })).warnings, []);
+});
+
 Deno.test("planModel() refuses with every term of the sum, and prints what it accepts", async () => {
   const model = await bind({ arch: "llama" });
   const device = { index: 0, kind: "cpu", name: "a box", memory_bytes: 2 ** 30, free_bytes: 2 ** 30, features: [] };
@@ -69,13 +91,14 @@ Deno.test("planModel() refuses with every term of the sum, and prints what it ac
     n_ctx: 512,
     n_cache: 512,
     n_ubatch: 64,
-    page_size: 64,
+    n_seq: 1,
     cacheTypeK: "f16",
     cacheTypeV: "q8_0",
   };
   const plan = planModel(model, options);
-  assert.equal(plan.cache.n_pages, 8);
-  assert.equal(plan.cache.bytes, 512 * 2 * (128 * 2 + 128 / 32 * 34));
+  assert.equal(plan.caches.length, 1);
+  assert.equal(plan.caches[0].n_pages, 8);
+  assert.equal(plan.caches[0].bytes, 512 * 2 * (128 * 2 + 128 / 32 * 34));
   assert.match(describePlan(plan), /a box.*\n.*weights/);
   assert.throws(() => planModel(model, { ...options, device: { ...device, free_bytes: 1000 } }), (e) => {
     return e instanceof BloomeryError && e.code === "plan.does_not_fit" &&
@@ -90,17 +113,18 @@ Deno.test("a program encodes to the words its header promises", async () => {
   const words = new Uint32Array(bytes.buffer);
   assert.deepEqual([...words.subarray(0, 9)], [
     0x52504c42,
-    1,
+    2,
     4,
     2,
     4,
-    8,
+    1,
     p.tensors.length,
     p.ops.length,
     p.outputs.length,
   ]);
   const opWords = p.ops.reduce((sum, o) => sum + 6 + o.dst.length + o.src.length + o.params.length, 0);
-  assert.equal(words.length, 9 + 8 * p.tensors.length + opWords + p.outputs.length);
+  assert.equal(words[9], 8);
+  assert.equal(words.length, 10 + 13 * p.tensors.length + opWords + p.outputs.length);
 });
 
 Deno.test("Engine.step refuses what does not fit and leaves sequences as they were", async () => {

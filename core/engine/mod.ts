@@ -47,6 +47,11 @@ export interface StepRequest {
   readonly want?: "candidates" | "logits";
   /** Tokens to score at the output rows, -1 for none; as many as there are rows. */
   readonly targets?: ArrayLike<number>;
+  /**
+   * Keep points near and at the end of these tokens, to which `Sequence.truncate` can go back where windows or states stop it
+   * elsewhere. Default: when there are several tokens.
+   */
+  readonly keep?: boolean;
 }
 
 export interface StepOutput {
@@ -270,7 +275,7 @@ export class Engine implements Disposable {
     let rows = this.n_ubatch;
     requests.forEach((r, request) => {
       const n = r.tokens.length;
-      const keeps = n > 1 && !r.sequence.rewindable;
+      const keeps = (r.keep ?? n > 1) && n > 0 && !r.sequence.rewindable;
       const start = r.sequence.length;
       const stop = keeps ? Math.floor((start + n - 1) / PAGE_SIZE) * PAGE_SIZE - start : 0;
       for (let from = 0; from < n;) {

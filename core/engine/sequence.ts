@@ -95,9 +95,21 @@ export class Sequence implements Disposable {
   /** Keeps the present as a point to go back to. */
   keep(): void {
     if (this.#kept.some((k) => k.length === this.length)) return;
-    const lists = this.lists.map((l) => l.fork());
+    this.#addPoint(this.length, this.lists);
+    if (this.#kept.length > MAX_KEPT) this.#kept[0].drop();
+  }
+
+  /** A second sequence with the same tokens and kept points, sharing pages until either writes. */
+  fork(): Sequence {
+    const copy = new Sequence(this.owner, this.lists.map((l) => l.fork()), [...this.#tokens]);
+    for (const k of this.#kept) copy.#addPoint(k.length, k.lists);
+    return copy;
+  }
+
+  #addPoint(length: number, from: readonly PageList[]): void {
+    const lists = from.map((l) => l.fork());
     const point: KeptPoint = {
-      length: this.length,
+      length,
       lists,
       drop: () => {
         this.#kept = this.#kept.filter((k) => k !== point);
@@ -107,12 +119,6 @@ export class Sequence implements Disposable {
     };
     this.#kept.push(point);
     this.owner.kept(point);
-    if (this.#kept.length > MAX_KEPT) this.#kept[0].drop();
-  }
-
-  /** A second sequence with the same tokens, sharing pages until either writes. */
-  fork(): Sequence {
-    return new Sequence(this.owner, this.lists.map((l) => l.fork()), [...this.#tokens]);
   }
 
   dispose(): void {
