@@ -6,14 +6,29 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 namespace bl {
 namespace {
 
 struct Features {
-  bool avx2 = false, avx512 = false;
+  bool avx2 = false, avx512 = false, amx = false;
 };
+
+#if defined(__x86_64__)
+// The system gives a process the tiles' state when it asks for it (arch_prctl ARCH_REQ_XCOMP_PERM of XTILEDATA), for all its threads.
+bool ask_for_tiles() {
+#if defined(__linux__)
+  return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+#else
+  return false;
+#endif
+}
+#endif
 
 Features detect() {
   Features f;
@@ -24,6 +39,8 @@ Features detect() {
   f.avx2 = fma_f16c && __builtin_cpu_supports("avx2");
   f.avx512 = f.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+  const bool tiles = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & (1u << 24)) != 0 && (d & (1u << 25)) != 0;  // AMX-TILE, AMX-INT8
+  f.amx = f.avx512 && tiles && ask_for_tiles();
 #endif
   return f;
 }
@@ -37,7 +54,8 @@ const Kernels &choose() {
 #if defined(__x86_64__)
   const char *wish = getenv("BLOOMERY_CPU");
   const bool any = wish == nullptr || *wish == 0;
-  if (features().avx512 && (any || strcmp(wish, "avx512") == 0)) return kernels_avx512;
+  if (features().amx && (any || strcmp(wish, "amx") == 0)) return kernels_amx;
+  if (features().avx512 && (any || strcmp(wish, "avx512") == 0 || strcmp(wish, "amx") == 0)) return kernels_avx512;
   if (features().avx2 && (any || strcmp(wish, "portable") != 0)) return kernels_avx2;
 #endif
   return kernels_portable;
@@ -51,6 +69,7 @@ const Kernels &kernels() {
 }
 
 const char *cpu_features_json() {
+  if (features().amx) return "[\"avx2\",\"avx512vnni\",\"amx_int8\"]";
   return features().avx512 ? "[\"avx2\",\"avx512vnni\"]" : features().avx2 ? "[\"avx2\"]" : "[]";
 }
 

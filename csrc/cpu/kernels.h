@@ -9,15 +9,18 @@
 
 namespace bl {
 
-// Activation rows against 8 packed output rows.   group: n_block packed blocks · act: one tile of R rows · out f32 [R][8], overwritten
-using PackedDot = void (*)(const uint8_t *group, uint64_t n_block, const uint8_t *act, float *out);
+// Activation rows against 8 packed output rows.   group: n_block packed blocks · act: R rows of records, `stride` records apart
+//   out f32 [R][8], overwritten
+using PackedDot = void (*)(const uint8_t *group, uint64_t n_block, const ActRow *act, uint64_t stride, float *out);
 
-// The same for a whole tile of TILE rows when many tiles meet one group: expand() puts the group's codes together once (WIDE_BYTES per
-// 32 values and group), wide() reads them from there.
-constexpr uint32_t WIDE_BYTES = 256;
-struct WideDot {
-  void (*expand)(const uint8_t *group, uint64_t n_block, uint8_t *wide);  // nullptr: nothing to gain
-  void (*wide)(const uint8_t *group, const uint8_t *wide, uint64_t n_block, const uint8_t *act, float *out);
+// The same for up to MANY_ROWS rows against two groups, on matrix units: expand() puts the codes of one of the two groups together once
+// (wide: MANY_BYTES per superblock for both), run() reads them from there.   out f32 [n_rows][16], overwritten
+constexpr uint32_t MANY_ROWS = 16;
+constexpr uint32_t MANY_BYTES = 8192;
+struct ManyDot {
+  void (*expand)(const uint8_t *group, uint64_t n_block, uint32_t which, uint8_t *wide);  // nullptr: this CPU has no matrix units
+  void (*run)(const uint8_t *const *groups, const uint8_t *wide, uint64_t n_block, const ActRow *act, uint64_t stride, uint32_t n_rows,
+              float *out);
 };
 
 // Activation rows against one row of float weights.   w [n_in] · x R rows [n_in] · out [R], overwritten
@@ -58,10 +61,10 @@ struct RowBlock {
 struct Kernels {
   const char *name;
 
-  // Quantizes R <= TILE rows of n_in floats to one tile of packing.h.
-  void (*quantize_tile)(const float *const *x, uint32_t R, uint64_t n_in, uint8_t *tile);
+  // A row of n_in floats to act_records(n_in) records of packing.h.
+  void (*encode_row)(const float *x, uint64_t n_in, ActRow *out);
   PackedDot packed[N_PACKED][TILE];  // by layout - 1 and R - 1
-  WideDot wide[N_PACKED];            // by layout - 1
+  ManyDot many[N_PACKED];            // by layout - 1
   FloatDot floats[N_FLOAT][TILE];    // by FloatType and R - 1
   FloatPanel panels[N_FLOAT];        // by FloatType
 
@@ -95,9 +98,10 @@ extern const Kernels kernels_portable;
 #if defined(__x86_64__)
 extern const Kernels kernels_avx2;
 extern const Kernels kernels_avx512;
+extern const Kernels kernels_amx;  // those of avx512, and matrix units for many rows
 #endif
 
-// The best kernels for the running CPU. BLOOMERY_CPU=portable|avx2|avx512 in the environment takes a lesser set (to compare and to
+// The best kernels for the running CPU. BLOOMERY_CPU=portable|avx2|avx512|amx in the environment takes a lesser set (to compare and to
 // find faults); what the CPU lacks is never chosen.
 const Kernels &kernels();
 
