@@ -12,6 +12,8 @@ export interface Spec {
   readonly arch: string;
   /** Decoder layers, without draft blocks. */
   readonly n_layer: number;
+  /** Draft blocks behind them. */
+  readonly n_nextn: number;
   readonly n_embd: number;
   readonly n_vocab: number;
   readonly n_ctx_train: number;

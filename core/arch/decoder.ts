@@ -31,6 +31,7 @@ export function readSpec(k: Keys): Spec {
   return {
     arch: k.arch,
     n_layer: n_block - n_nextn,
+    n_nextn,
     n_embd,
     n_vocab: k.file.tensor("token_embd.weight").ne[1] ?? 1,
     n_ctx_train: k.u32("context_length"),
@@ -116,6 +117,48 @@ export function qkv(
     v = linear(op, w, "attn_v", x, n_v);
   }
   return { q: q.heads(s.n_head), k: k.heads(s.n_head_kv), v: v.heads(s.n_head_kv) };
+}
+
+/** What a family does in attention besides the common part. */
+export interface AttentionOptions {
+  /** What queries and keys `[head_dim, heads, n_tok]` go through before they meet: norms, rotation. */
+  turn(y: T, of: "q" | "k"): T;
+  /** The nearest positions that a token sees; 0 or left out: all. */
+  readonly window?: number;
+  /** `[n_head]` logits that take weight and give no value. */
+  readonly sinks?: T | undefined;
+}
+
+/** Grouped-query attention of layer `il` over normed rows, through the output matrix: `[n_embd, n_tok]`. */
+export function selfAttention(
+  op: Ops,
+  w: Weights,
+  s: Pick<DecoderSpec, "n_embd" | "n_head" | "n_head_kv" | "head_dim" | "head_dim_v" | "attn_scale">,
+  il: number,
+  x: T,
+  options: AttentionOptions,
+): T {
+  const { turn, window = 0, sinks } = options;
+  const { q, k, v } = qkv(op, w, s, x);
+  const kv = op.kv(`blk.${il}`, turn(k, "k"), v, { window });
+  const y = op.attention(turn(q, "q"), kv, {
+    scale: s.attn_scale,
+    n_head_kv: s.n_head_kv,
+    ...(sinks ? { sinks } : {}),
+  });
+  return linear(op, w, "attn_output", y.flat(), s.n_embd);
+}
+
+/**
+ * Which layers see a window only, from `attention.sliding_window_pattern`: a flag a layer, or a number n: every n-th layer sees
+ * all.
+ * @param period n where the file says nothing.
+ */
+export function slidingLayers(k: Keys, n_layer: number, period: number): boolean[] {
+  const key = "attention.sliding_window_pattern";
+  const n = k.isArray(key) ? 0 : k.u32(key, period);
+  const flags = k.isArray(key) ? k.perLayer(key, n_layer) : [];
+  return Array.from({ length: n_layer }, (_, il) => n > 0 ? il % n < n - 1 : (flags[il] ?? 0) !== 0);
 }
 
 /** An activation of the gate times the up projection. */

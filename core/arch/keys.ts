@@ -30,6 +30,10 @@ export class Keys {
     return this.file.metadata.has(this.#full(key));
   }
 
+  isArray(key: string): boolean {
+    return this.file.metadata.get(this.#full(key))?.type === "array";
+  }
+
   u32(key: string, fallback?: number): number {
     const full = this.#full(key);
     return fallback === undefined ? this.file.metadata.u32(full) : this.file.metadata.u32(full, fallback);

@@ -5,7 +5,13 @@
 import { ModelError } from "../errors.ts";
 import type { Architecture } from "./architecture.ts";
 import type { ModelFile } from "./keys.ts";
+import { gemma3 } from "./gemma3.ts";
+import { glm4moe } from "./glm4moe.ts";
+import { gptOss } from "./gpt_oss.ts";
 import { llama } from "./llama.ts";
+import { mimo2 } from "./mimo2.ts";
+import { minimaxM2 } from "./minimax_m2.ts";
+import { qwen2 } from "./qwen2.ts";
 import { qwen3 } from "./qwen3.ts";
 
 export type { Architecture, Spec } from "./architecture.ts";
@@ -13,7 +19,16 @@ export type { ModelFile } from "./keys.ts";
 
 /** All architectures this version runs. */
 // deno-lint-ignore no-explicit-any
-export const ARCHITECTURES: readonly Architecture<any>[] = [llama, qwen3];
+export const ARCHITECTURES: readonly Architecture<any>[] = [
+  llama,
+  qwen2,
+  qwen3,
+  gemma3,
+  gptOss,
+  glm4moe,
+  minimaxM2,
+  mimo2,
+];
 
 /** Families that are known and cannot run yet, and why. */
 const REFUSED: Readonly<Record<string, string>> = {};

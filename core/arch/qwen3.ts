@@ -6,7 +6,7 @@
  */
 import type { Ops, T } from "../program/program.ts";
 import type { Architecture } from "./architecture.ts";
-import { type DecoderSpec, embed, gatedFfn, head, linear, qkv, readDecoderSpec } from "./decoder.ts";
+import { type DecoderSpec, embed, gatedFfn, head, readDecoderSpec, selfAttention } from "./decoder.ts";
 import { moeFfn, type MoeSpec, readMoe } from "./moe.ts";
 
 interface Qwen3Spec extends DecoderSpec {
@@ -15,12 +15,13 @@ interface Qwen3Spec extends DecoderSpec {
 
 function layer(op: Ops, s: Qwen3Spec, freqs: T, il: number, x: T): T { //                  x [n_embd, n_tok]
   const w = op.weights(`blk.${il}`);
-  const turned = (y: T, norm: string) =>
-    op.rope(op.rms_norm(y, w(norm, [s.head_dim]), s.norm_eps), freqs, { kind: "halves", mscale: s.rope.mscale });
-  const { q, k, v } = qkv(op, w, s, op.rms_norm(x, w("attn_norm", [s.n_embd]), s.norm_eps));
-  const kv = op.kv(`blk.${il}`, turned(k, "attn_k_norm"), v);
-  const o = op.attention(turned(q, "attn_q_norm"), kv, { scale: s.attn_scale, n_head_kv: s.n_head_kv });
-  x = op.add(x, linear(op, w, "attn_output", o.flat(), s.n_embd));
+  const turn = (y: T, of: "q" | "k") =>
+    op.rope(op.rms_norm(y, w(`attn_${of}_norm`, [s.head_dim]), s.norm_eps), freqs, {
+      kind: "halves",
+      mscale: s.rope.mscale,
+    });
+  const a = op.rms_norm(x, w("attn_norm", [s.n_embd]), s.norm_eps);
+  x = op.add(x, selfAttention(op, w, s, il, a, { turn }));
   const f = op.rms_norm(x, w("ffn_norm", [s.n_embd]), s.norm_eps);
   return op.add(x, s.moe.n_expert > 0 ? moeFfn(op, w, s.moe, f) : gatedFfn(op, w, f, s.n_ff));
 }
