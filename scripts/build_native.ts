@@ -94,9 +94,9 @@ function fileFlags(source: string, gnu: boolean): string[] | undefined {
   if (gnu && source.startsWith("cpu/")) avx2.push("-fno-tree-reassoc", "-fno-tree-ter");
   if (isa === "avx2") return avx2;
   const avx512 = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mprefer-vector-width=512"];
-  if (isa === "avx512") return [...avx2, ...avx512];
   // g++ 12 takes the undefined operands inside its own AVX-512 intrinsics for uninitialized variables.
-  return [...avx2, ...avx512, "-mamx-tile", "-mamx-int8", ...(gnu ? ["-Wno-maybe-uninitialized"] : [])];
+  if (gnu) avx512.push("-Wno-uninitialized", "-Wno-maybe-uninitialized");
+  return [...avx2, ...avx512, ...(isa === "amx" ? ["-mamx-tile", "-mamx-int8"] : [])];
 }
 
 /** Flags of one CUDA file: the encoders and decoders of csrc/common need every operation rounded on its own, as on the host. */

@@ -13,12 +13,12 @@ namespace bl {
 //   out f32 [R][8], overwritten
 using PackedDot = void (*)(const uint8_t *group, uint64_t n_block, const ActRow *act, uint64_t stride, float *out);
 
-// The same for up to MANY_ROWS rows against two groups, on matrix units: expand() puts the codes of one of the two groups together once
+// The same for up to MANY_ROWS rows against two groups: expand() puts the codes of one of the two groups together once
 // (wide: MANY_BYTES per superblock for both), run() reads them from there.   out f32 [n_rows][16], overwritten
 constexpr uint32_t MANY_ROWS = 16;
 constexpr uint32_t MANY_BYTES = 8192;
 struct ManyDot {
-  void (*expand)(const uint8_t *group, uint64_t n_block, uint32_t which, uint8_t *wide);  // nullptr: this CPU has no matrix units
+  void (*expand)(const uint8_t *group, uint64_t n_block, uint32_t which, uint8_t *wide);  // nullptr: nothing to gain
   void (*run)(const uint8_t *const *groups, const uint8_t *wide, uint64_t n_block, const ActRow *act, uint64_t stride, uint32_t n_rows,
               float *out);
 };

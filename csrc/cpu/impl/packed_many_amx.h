@@ -10,7 +10,7 @@
 #pragma once
 
 #include "../kernels.h"
-#include "packed_dot_simd.h"
+#include "packed_many_vnni.h"
 
 namespace bl {
 namespace BL_ISA {
@@ -29,17 +29,6 @@ static inline void configure_tiles(uint32_t n_rows, uint32_t k) {
   for (int t = 4; t < 6; t++) c.rows[t] = uint8_t(n_rows), c.row_bytes[t] = uint16_t(k);
   for (int t = 6; t < 8; t++) c.rows[t] = uint8_t(k / 4), c.row_bytes[t] = 64;
   _tile_loadconfig(&c);
-}
-
-static inline __m512i halves(__m256i a, __m256i b) { return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1); }
-
-static inline __m512 scales_f16x16(const uint16_t *a, const uint16_t *b) {
-  return _mm512_cvtph_ps(_mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i *>(a))),
-                                                 _mm_loadu_si128(reinterpret_cast<const __m128i *>(b)), 1));
-}
-
-static inline __m512 joined16(__m512i hi, __m512i lo) {
-  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(hi), _mm512_set1_ps(128.0f), _mm512_cvtepi32_ps(lo));
 }
 
 // Codes of 4 values of 8 rows times the rows' scales, as digits base 64: w1 in [-64, 64], w0 in [-32, 31].
@@ -110,9 +99,7 @@ static void many_digits(const uint8_t *const *groups, const uint8_t *wide, uint6
                         uint32_t n_rows, float *out) {
   const typename F::Packed *w[2] = {reinterpret_cast<const typename F::Packed *>(groups[0]),
                                     reinterpret_cast<const typename F::Packed *>(groups[1])};
-  const uint64_t span = span_length(n_block);
-  __m512 acc[MANY_ROWS], total[MANY_ROWS];
-  for (uint32_t r = 0; r < n_rows; r++) acc[r] = total[r] = _mm512_setzero_ps();
+  Spans16 sums(n_block, n_rows);
   alignas(64) int32_t c[4][MANY_ROWS][16];
   configure_tiles(n_rows, 64);
   for (uint64_t sb = 0; sb < n_block; sb++, wide += MANY_BYTES) {
@@ -141,36 +128,23 @@ static void many_digits(const uint8_t *const *groups, const uint8_t *wide, uint6
     __m512i mins[4];
     if constexpr (F::MINS) {
       dmin = scales_f16x16(w[0][sb].dmin, w[1][sb].dmin);
-      for (int j = 0; j < 4; j++)
-        mins[j] = halves(pairs16(bytes_u8(w[0][sb].mins[2 * j]), bytes_u8(w[0][sb].mins[2 * j + 1])),
-                         pairs16(bytes_u8(w[1][sb].mins[2 * j]), bytes_u8(w[1][sb].mins[2 * j + 1])));
+      min_pairs(w[0][sb], w[1][sb], mins);
     }
-    const bool close = (sb + 1) % span == 0 || sb + 1 == n_block;
     for (uint32_t r = 0; r < n_rows; r++) {
       const ActRow &row = x[r * stride];
       const __m512i hi = _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(c[0][r]), 6), _mm512_load_si512(c[1][r]));
       const __m512i lo = _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(c[2][r]), 6), _mm512_load_si512(c[3][r]));
       __m512 value;
       if constexpr (F::MINS) {
-        __m512i m[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; j++)
-#pragma GCC unroll 2
-          for (int part = 0; part < 2; part++) {
-            int32_t sums;
-            memcpy(&sums, row.sum32[part] + 2 * j, 4);
-            m[part] = _mm512_dpwssd_epi32(m[part], mins[j], _mm512_set1_epi32(sums));
-          }
-        value = _mm512_fmsub_ps(d, joined16(hi, lo), _mm512_mul_ps(dmin, joined16(m[0], m[1])));
+        value = _mm512_fmsub_ps(d, joined16(hi, lo), _mm512_mul_ps(dmin, min_sums(mins, row)));
       } else {
         value = _mm512_mul_ps(d, joined16(hi, lo));
       }
-      acc[r] = _mm512_add_ps(acc[r], _mm512_mul_ps(value, _mm512_set1_ps(row.d)));
-      if (close) total[r] = _mm512_add_ps(total[r], acc[r]), acc[r] = _mm512_setzero_ps();
+      sums.add(r, sb, _mm512_mul_ps(value, _mm512_set1_ps(row.d)));
     }
   }
   _tile_release();
-  for (uint32_t r = 0; r < n_rows; r++) _mm512_storeu_ps(out + 16 * r, total[r]);
+  sums.store(out);
 }
 
 template <class F>
@@ -178,9 +152,9 @@ static void many_blocks(const uint8_t *const *groups, const uint8_t *wide, uint6
                         uint32_t n_rows, float *out) {
   const typename F::Packed *w[2] = {reinterpret_cast<const typename F::Packed *>(groups[0]),
                                     reinterpret_cast<const typename F::Packed *>(groups[1])};
-  const uint64_t n_super = (n_block + 7) / 8, span = span_length(n_super);
-  __m512 acc[MANY_ROWS], total[MANY_ROWS], a[MANY_ROWS];
-  for (uint32_t r = 0; r < n_rows; r++) acc[r] = total[r] = _mm512_setzero_ps();
+  const uint64_t n_super = (n_block + 7) / 8;
+  Spans16 sums(n_super, n_rows);
+  __m512 a[MANY_ROWS];
   alignas(64) int32_t c[4][MANY_ROWS][16];
   configure_tiles(n_rows, 32);
   for (uint64_t sb = 0; sb < n_super; sb++, wide += MANY_BYTES) {
@@ -217,14 +191,10 @@ static void many_blocks(const uint8_t *const *groups, const uint8_t *wide, uint6
         if (two) a[r] = _mm512_fmadd_ps(d1, joined16(_mm512_load_si512(c[2][r]), _mm512_load_si512(c[3][r])), a[r]);
       }
     }
-    const bool close = (sb + 1) % span == 0 || sb + 1 == n_super;
-    for (uint32_t r = 0; r < n_rows; r++) {
-      acc[r] = _mm512_add_ps(acc[r], _mm512_mul_ps(a[r], _mm512_set1_ps(x[r * stride].d)));
-      if (close) total[r] = _mm512_add_ps(total[r], acc[r]), acc[r] = _mm512_setzero_ps();
-    }
+    for (uint32_t r = 0; r < n_rows; r++) sums.add(r, sb, _mm512_mul_ps(a[r], _mm512_set1_ps(x[r * stride].d)));
   }
   _tile_release();
-  for (uint32_t r = 0; r < n_rows; r++) _mm512_storeu_ps(out + 16 * r, total[r]);
+  sums.store(out);
 }
 
 template <class F>

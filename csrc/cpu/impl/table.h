@@ -11,6 +11,10 @@
 #endif
 #if defined(__AMX_INT8__)
 #include "packed_many_amx.h"
+#elif defined(__AVX512VNNI__)
+#include "packed_many_vnni.h"
+#endif
+#if defined(__AVX512VNNI__)
 #define BL_MANY \
   { {expand_many<ManyQ4_0>, many<ManyQ4_0>}, {expand_many<ManyQ8_0>, many<ManyQ8_0>}, {expand_many<ManyQ4_K>, many<ManyQ4_K>}, \
     {expand_many<ManyQ5_K>, many<ManyQ5_K>}, {expand_many<ManyQ6_K>, many<ManyQ6_K>} }
