@@ -4,6 +4,8 @@
  */
 import { ModelError } from "../errors.ts";
 import type { Architecture } from "./architecture.ts";
+import { deepseek2 } from "./deepseek2.ts";
+import { deepseek32 } from "./deepseek32.ts";
 import type { ModelFile } from "./keys.ts";
 import { gemma3 } from "./gemma3.ts";
 import { glm4moe } from "./glm4moe.ts";
@@ -28,6 +30,8 @@ export const ARCHITECTURES: readonly Architecture<any>[] = [
   glm4moe,
   minimaxM2,
   mimo2,
+  deepseek2,
+  deepseek32,
 ];
 
 /** Families that are known and cannot run yet, and why. */

@@ -4,7 +4,7 @@
  */
 import type { ScoreKind } from "../program/ops.ts";
 import type { Ops, T, Weights } from "../program/program.ts";
-import { type Act, linear, SILU } from "./decoder.ts";
+import { type Act, gatedFfn, linear, SILU } from "./decoder.ts";
 import type { Keys } from "./keys.ts";
 
 export interface MoeSpec {
@@ -27,6 +27,9 @@ export interface MoeSpec {
 
 /** The smallest divisor of a renormalisation (the half-precision minimum, as the field uses it). */
 export const SUM_MIN = 6.103515625e-5;
+
+/** The rule of DeepSeek V3 (arXiv 2412.19437 §2.1.2): sigmoid scores, chosen with a bias, divided by their sum. */
+export const V3_ROUTER: Partial<MoeSpec> = { score: "sigmoid", renorm: true, sum_add: 1e-20, sum_min: 0 };
 
 const SCORES: Record<number, ScoreKind> = { 1: "softmax", 2: "sigmoid", 4: "sqrt_softplus" };
 
@@ -100,4 +103,31 @@ export function experts(op: Ops, w: Weights, m: MoeSpec, x: T, { ids, weights }:
 /** Router and experts of one layer. */
 export function moeFfn(op: Ops, w: Weights, m: MoeSpec, x: T): T {
   return experts(op, w, m, x, route(op, w, m, x));
+}
+
+/** Feed-forward blocks of DeepSeekMoE (arXiv 2401.06066) and its relatives: the first layers dense, then routed and shared experts. */
+export interface SharedMoeSpec {
+  readonly n_ff: number;
+  readonly n_dense: number;
+  readonly moe: MoeSpec;
+  /** Width of the shared experts together; 0: none. */
+  readonly n_ff_shexp: number;
+}
+
+/** @throws {ModelError} `model.key_value`, `model.missing_key`, `model.key_type` */
+export function readSharedMoe(k: Keys, n_layer: number, defaults: Partial<MoeSpec> = {}): SharedMoeSpec {
+  const moe = readMoe(k, defaults), n_shared = k.u32("expert_shared_count", 0);
+  return {
+    n_ff: k.uniform("feed_forward_length", n_layer, 0),
+    n_dense: moe.n_expert === 0 ? n_layer : k.u32("leading_dense_block_count", 0),
+    moe,
+    n_ff_shexp: k.u32("expert_shared_feed_forward_length", moe.n_ff_exp * n_shared),
+  };
+}
+
+/** The feed-forward block of layer `il`; `act` is that of dense layers and shared experts. */
+export function sharedMoeFfn(op: Ops, w: Weights, s: SharedMoeSpec, il: number, x: T, act: Act = s.moe.act): T {
+  if (il < s.n_dense) return gatedFfn(op, w, x, s.n_ff, act);
+  const routed = moeFfn(op, w, s.moe, x);
+  return s.n_ff_shexp > 0 ? op.add(routed, gatedFfn(op, w, x, s.n_ff_shexp, act, "_shexp")) : routed;
 }

@@ -31,6 +31,8 @@ export interface RopeOptions {
   readonly freq_base?: number;
   /** false: the table is not scaled, whatever `rope.scaling.*` says. */
   readonly scaled?: boolean;
+  /** The factor on cos and sin, whatever YaRN's keys say. */
+  readonly mscale?: number;
 }
 
 /**
@@ -87,7 +89,7 @@ export function readRope(k: Keys, n_rot: number, options: RopeOptions = {}): Rop
         { at: { file: file.name, key: `${k.arch}.rope.scaling.type`, got: type } },
       );
   }
-  return { inv_freq: Float32Array.from(freqs), mscale };
+  return { inv_freq: Float32Array.from(freqs), mscale: options.mscale ?? mscale };
 }
 
 /** YaRN as the file states it. */

@@ -12,9 +12,12 @@ export interface Temperature {
   readonly length: number;
 }
 
-/** Reads `attention.temperature_*`; undefined where there is none. The length is YaRN's original context unless the file has its own. */
-export function readTemperature(k: Keys): Temperature | undefined {
-  const scale = k.f32("attention.temperature_scale", 0);
+/**
+ * Reads `attention.temperature_*`; undefined where there is none. The length is YaRN's original context unless the file has its own.
+ * @param fallback The scale of a family whose files do not always say.
+ */
+export function readTemperature(k: Keys, fallback = 0): Temperature | undefined {
+  const scale = k.f32("attention.temperature_scale", fallback);
   if (scale === 0) return undefined;
   const key = "attention.temperature_length";
   const length = k.u32(key, k.u32("rope.scaling.original_context_length", 0));
