@@ -34,8 +34,8 @@ export const NMSE = {
   f32: 1e-11,
   /** e^x and the like are involved, or sums of differences. */
   curve: 1e-10,
-  /** Matrices that are quantized: activations are rounded to 8 bits per 32 numbers. */
-  quantized: 1e-4,
+  /** Matrices that are quantized: activations are rounded to 14 bits (a card: to f16). */
+  quantized: 1e-6,
   /** A q8_0 cache: a number between two codes may become either. */
   q8_0: 1e-6,
 } as const;
