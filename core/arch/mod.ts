@@ -10,11 +10,13 @@ import type { ModelFile } from "./keys.ts";
 import { gemma3 } from "./gemma3.ts";
 import { glm4moe } from "./glm4moe.ts";
 import { gptOss } from "./gpt_oss.ts";
+import { kimiLinear } from "./kimi_linear.ts";
 import { llama } from "./llama.ts";
 import { mimo2 } from "./mimo2.ts";
 import { minimaxM2 } from "./minimax_m2.ts";
 import { qwen2 } from "./qwen2.ts";
 import { qwen3 } from "./qwen3.ts";
+import { qwen3next } from "./qwen3next.ts";
 
 export type { Architecture, Spec } from "./architecture.ts";
 export type { ModelFile } from "./keys.ts";
@@ -32,6 +34,8 @@ export const ARCHITECTURES: readonly Architecture<any>[] = [
   mimo2,
   deepseek2,
   deepseek32,
+  kimiLinear,
+  qwen3next,
 ];
 
 /** Families that are known and cannot run yet, and why. */

@@ -129,5 +129,9 @@ export function readSharedMoe(k: Keys, n_layer: number, defaults: Partial<MoeSpe
 export function sharedMoeFfn(op: Ops, w: Weights, s: SharedMoeSpec, il: number, x: T, act: Act = s.moe.act): T {
   if (il < s.n_dense) return gatedFfn(op, w, x, s.n_ff, act);
   const routed = moeFfn(op, w, s.moe, x);
-  return s.n_ff_shexp > 0 ? op.add(routed, gatedFfn(op, w, x, s.n_ff_shexp, act, "_shexp")) : routed;
+  if (s.n_ff_shexp === 0) return routed;
+  const shared = gatedFfn(op, w, x, s.n_ff_shexp, act, "_shexp");
+  if (!w.has("ffn_gate_inp_shexp")) return op.add(routed, shared);
+  const gate = op.unary("sigmoid", linear(op, w, "ffn_gate_inp_shexp", x, 1)); //          [1, n_tok]
+  return op.add(routed, op.mul(shared, gate));
 }
