@@ -6,7 +6,7 @@
  */
 import type { Ops, T } from "../program/program.ts";
 import type { Architecture, Spec } from "./architecture.ts";
-import { embed, head, readSpec } from "./decoder.ts";
+import { type Act, embed, head, readSpec, SILU } from "./decoder.ts";
 import { kda, type KdaSpec, readKda } from "./delta.ts";
 import type { Keys } from "./keys.ts";
 import { mla, type MlaSpec, readMla } from "./mla.ts";
@@ -20,12 +20,13 @@ export interface KimiSpec extends Spec, MlaSpec, SharedMoeSpec {
 }
 
 /** Keys that Kimi Linear, Kimi K3 and GLM-5.3 share. */
-export function readKimi(k: Keys, options: { latent_eps?: number } = {}): KimiSpec {
-  const s = readSpec(k), mla = readMla(k, s, { ...options, rotates: false });
+export function readKimi(k: Keys, options: { latent_eps?: number; act?: Act } = {}): KimiSpec {
+  const s = readSpec(k), { latent_eps = 1e-6, act = SILU } = options;
+  const mla = readMla(k, s, { latent_eps, rotates: false });
   return {
     ...s,
     ...mla,
-    ...readSharedMoe(k, s.n_layer, V3_ROUTER),
+    ...readSharedMoe(k, s.n_layer, { ...V3_ROUTER, act }),
     norm_eps: k.f32("attention.layer_norm_rms_epsilon"),
     kda: readKda(k, mla.n_head),
     latent: k.perLayer("attention.head_count_kv", s.n_layer).map((n) => n > 0),
@@ -45,4 +46,4 @@ function build(op: Ops, s: KimiSpec): T {
   return head(op, s, x);
 }
 
-export const kimiLinear: Architecture<KimiSpec> = { names: ["kimi-linear"], spec: readKimi, build };
+export const kimiLinear: Architecture<KimiSpec> = { names: ["kimi-linear"], spec: (k) => readKimi(k), build };

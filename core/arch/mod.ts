@@ -10,6 +10,7 @@ import type { ModelFile } from "./keys.ts";
 import { gemma3 } from "./gemma3.ts";
 import { glm4moe } from "./glm4moe.ts";
 import { gptOss } from "./gpt_oss.ts";
+import { kimiK3 } from "./kimi_k3.ts";
 import { kimiLinear } from "./kimi_linear.ts";
 import { llama } from "./llama.ts";
 import { mimo2 } from "./mimo2.ts";
@@ -35,6 +36,7 @@ export const ARCHITECTURES: readonly Architecture<any>[] = [
   deepseek2,
   deepseek32,
   kimiLinear,
+  kimiK3,
   qwen3next,
 ];
 
