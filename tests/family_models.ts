@@ -118,7 +118,7 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
       ...EXPERTS,
       block_count: 3,
       "attention.head_count_kv": [1, 2, 2],
-      "attention.key_length": 48,
+      "attention.key_length": 64,
       "rope.dimension_count": 16,
       "rope.freq_base_swa": f32(1000),
       "attention.sliding_window": 20,

@@ -7,27 +7,16 @@
  */
 import type { Ops, T } from "../program/program.ts";
 import type { Architecture } from "./architecture.ts";
-import { type DecoderSpec, embed, gatedFfn, head, readDecoderSpec, selfAttention } from "./decoder.ts";
+import { type DecoderSpec, embed, head, readDecoderSpec, selfAttention } from "./decoder.ts";
 import { draftBlocks } from "./draft.ts";
 import type { Keys } from "./keys.ts";
-import { moeFfn, type MoeSpec, readMoe } from "./moe.ts";
+import { readSharedMoe, sharedMoeFfn, type SharedMoeSpec, V3_ROUTER } from "./moe.ts";
 
-interface GlmSpec extends DecoderSpec {
-  readonly moe: MoeSpec;
-  readonly n_layer_dense: number;
-  /** Width of the shared expert. */
-  readonly n_ff_shexp: number;
-}
+interface GlmSpec extends DecoderSpec, SharedMoeSpec {}
 
 function spec(k: Keys): GlmSpec {
   const s = readDecoderSpec(k);
-  const moe = readMoe(k, { score: "sigmoid", sum_add: 1e-20, sum_min: 0 });
-  return {
-    ...s,
-    moe,
-    n_layer_dense: k.u32("leading_dense_block_count", 0),
-    n_ff_shexp: moe.n_ff_exp * k.u32("expert_shared_count", 1),
-  };
+  return { ...s, ...readSharedMoe(k, s.n_layer, V3_ROUTER) };
 }
 
 function layer(op: Ops, s: GlmSpec, freqs: T, il: number, x: T): T { //                    x [n_embd, n_tok]
@@ -38,10 +27,7 @@ function layer(op: Ops, s: GlmSpec, freqs: T, il: number, x: T): T { //         
   };
   const a = op.rms_norm(x, w("attn_norm", [s.n_embd]), s.norm_eps);
   x = op.add(x, selfAttention(op, w, s, il, a, { turn }));
-  const f = op.rms_norm(x, w("post_attention_norm", [s.n_embd]), s.norm_eps);
-  if (il < s.n_layer_dense) return op.add(x, gatedFfn(op, w, f, s.n_ff));
-  const routed = moeFfn(op, w, s.moe, f);
-  return op.add(x, s.n_ff_shexp > 0 ? op.add(routed, gatedFfn(op, w, f, s.n_ff_shexp, undefined, "_shexp")) : routed);
+  return op.add(x, sharedMoeFfn(op, w, s, il, op.rms_norm(x, w("post_attention_norm", [s.n_embd]), s.norm_eps)));
 }
 
 function build(op: Ops, s: GlmSpec): T {

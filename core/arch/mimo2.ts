@@ -11,7 +11,7 @@ import type { Architecture, Spec } from "./architecture.ts";
 import { embed, gatedFfn, head, linear, qkv, readSpec, slidingLayers } from "./decoder.ts";
 import { draftBlocks } from "./draft.ts";
 import type { Keys } from "./keys.ts";
-import { moeFfn, type MoeSpec, readMoe } from "./moe.ts";
+import { moeFfn, type MoeSpec, readMoe, V3_ROUTER } from "./moe.ts";
 import { readRope, type Rope } from "./rope.ts";
 
 interface MimoSpec extends Spec {
@@ -53,7 +53,7 @@ function spec(k: Keys): MimoSpec {
     sliding: [...slidingLayers(k, s.n_layer, 6), ...new Array<boolean>(s.n_nextn).fill(true)],
     rope: readRope(k, n_rot),
     rope_swa: readRope(k, n_rot, { freq_base: k.f32("rope.freq_base_swa"), scaled: false }),
-    moe: readMoe(k, { score: "sigmoid", sum_add: 1e-20, sum_min: 0 }),
+    moe: readMoe(k, V3_ROUTER),
   };
 }
 
