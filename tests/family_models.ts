@@ -49,6 +49,49 @@ const BASE: Readonly<Record<string, KeyValue>> = {
 };
 
 const EXPERTS = { expert_count: 6, expert_used_count: 2, expert_feed_forward_length: 32 };
+/** Latent attention whose cache row of 64 + 32 numbers is whole blocks of q8_0. */
+const LATENT = {
+  "attention.head_count_kv": 1,
+  "attention.q_lora_rank": 48,
+  "attention.kv_lora_rank": 64,
+  "attention.key_length": 96,
+  "attention.value_length": 64,
+  "attention.key_length_mla": 48,
+  "attention.value_length_mla": 32,
+  "rope.dimension_count": 32,
+};
+const INDEXER = {
+  "attention.indexer.head_count": 3,
+  "attention.indexer.key_length": 32,
+  "attention.indexer.top_k": 24,
+};
+/** Routed as DeepSeek V3, behind one dense layer. */
+const V3_EXPERTS = {
+  ...EXPERTS,
+  leading_dense_block_count: 1,
+  expert_shared_count: 1,
+  expert_gating_func: 2,
+  expert_weights_norm: true,
+  expert_weights_scale: f32(2.5),
+};
+const KDA = {
+  block_count: 3,
+  "attention.head_count_kv": [0, 1, 0],
+  "ssm.conv_kernel": 4,
+  "kda.head_dim": 16,
+};
+const GATED_DELTA = {
+  block_count: 3,
+  "ssm.conv_kernel": 4,
+  "ssm.state_size": 16,
+  "ssm.group_count": 2,
+  "ssm.time_step_rank": 4,
+  "ssm.inner_size": 64,
+  full_attention_interval: 2,
+  "rope.dimension_count": 8,
+};
+/** -e^A_log, about -1. */
+const DECAY: [RegExp, (z: number) => number] = [/ssm_a$/, (z) => -Math.exp(0.5 * z)];
 const YARN = {
   "rope.scaling.type": "yarn",
   "rope.scaling.factor": f32(4),
@@ -74,7 +117,7 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
   qwen2moe: {
     arch: "qwen2moe",
     keys: { ...EXPERTS, expert_shared_feed_forward_length: 64 },
-    with: /attn_[qkv]\.bias|^output\.weight/,
+    with: /attn_[qkv]\.bias|ffn_gate_inp_shexp|^output\.weight/,
   },
   qwen3: { arch: "qwen3", keys: { "attention.key_length": 48, "attention.value_length": 48 } },
   qwen3moe: { arch: "qwen3moe", keys: { ...EXPERTS, ...YARN }, with: /^output\.weight/ },
@@ -128,6 +171,117 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
     },
     with: /blk\.[12]\.(ffn_gate_inp|exp_probs_b|attn_sinks)|^output\.weight/,
   },
+  "deepseek2, V2": {
+    arch: "deepseek2",
+    keys: {
+      ...LATENT,
+      ...EXPERTS,
+      ...YARN,
+      "rope.scaling.yarn_log_multiplier": f32(0.0707),
+      leading_dense_block_count: 1,
+      expert_shared_count: 2,
+      expert_group_count: 3,
+      expert_group_used_count: 2,
+      expert_weights_scale: f32(4),
+    },
+    with: /^output\.weight/,
+  },
+  "deepseek2, V3": {
+    arch: "deepseek2",
+    keys: {
+      ...LATENT,
+      ...V3_EXPERTS,
+      expert_group_count: 3,
+      expert_group_used_count: 2,
+      block_count: 3,
+      nextn_predict_layers: 1,
+    },
+    with: /exp_probs_b|^output\.weight/,
+  },
+  mistral4: {
+    arch: "mistral4",
+    keys: {
+      ...LATENT,
+      ...EXPERTS,
+      ...YARN,
+      "rope.scaling.yarn_log_multiplier": f32(0.1),
+      leading_dense_block_count: 0,
+      expert_shared_count: 1,
+      "attention.temperature_scale": f32(0.1),
+      "attention.temperature_length": 48,
+    },
+    with: /ffn_gate_up_exps|^output\.weight/,
+  },
+  deepseek32: {
+    arch: "deepseek32",
+    keys: { ...LATENT, ...V3_EXPERTS, ...INDEXER },
+    with: /exp_probs_b|^output\.weight/,
+  },
+  "glm-dsa": {
+    arch: "glm-dsa",
+    keys: { ...LATENT, ...V3_EXPERTS, ...INDEXER, block_count: 3, "attention.indexer.types": [true, false, true] },
+    with: /exp_probs_b|^output\.weight/,
+  },
+  "kimi-linear": {
+    arch: "kimi-linear",
+    keys: { ...LATENT, ...V3_EXPERTS, ...KDA, "attention.q_lora_rank": 0 },
+    with: /exp_probs_b|^output\.weight|ssm_a$/,
+    fill: [DECAY],
+  },
+  "kimi-k3": {
+    arch: "kimi-k3",
+    keys: {
+      ...LATENT,
+      ...V3_EXPERTS,
+      ...KDA,
+      "kda.gate_lower_bound": f32(-5),
+      expert_latent_length: 32,
+      "activation.situ_beta": f32(4),
+      "activation.situ_linear_beta": f32(25),
+      "attn_res.block_size": 2,
+    },
+    with: /exp_probs_b|^output\.weight|ssm_a$|ssm_g\.weight/,
+    fill: [DECAY],
+  },
+  "kimi-k3, indexed": {
+    arch: "kimi-k3",
+    keys: {
+      ...LATENT,
+      ...V3_EXPERTS,
+      ...KDA,
+      ...INDEXER,
+      "kda.gate_lower_bound": f32(-5),
+      expert_latent_length: 32,
+      "activation.situ_beta": f32(4),
+      "activation.situ_linear_beta": f32(25),
+      "attn_res.block_size": 2,
+    },
+    with: /exp_probs_b|^output\.weight|ssm_a$|ssm_g\.weight/,
+    fill: [DECAY],
+  },
+  qwen3next: {
+    arch: "qwen3next",
+    keys: {
+      ...EXPERTS,
+      ...GATED_DELTA,
+      expert_shared_feed_forward_length: 32,
+      nextn_predict_layers: 1,
+    },
+    with: /ssm_a$|ssm_ba|ffn_gate_inp_shexp|^output\.weight/,
+    fill: [DECAY],
+  },
+  qwen35: { arch: "qwen35", keys: GATED_DELTA, with: /ssm_a$|^output\.weight/, fill: [DECAY] },
+  qwen35moe: {
+    arch: "qwen35moe",
+    keys: {
+      ...EXPERTS,
+      ...GATED_DELTA,
+      "rope.dimension_sections": [2, 1, 1, 0],
+      expert_shared_feed_forward_length: 32,
+    },
+    with: /ssm_a$|ffn_gate_inp_shexp|^output\.weight/,
+    fill: [DECAY],
+  },
 };
 
 export interface FamilyOptions {
@@ -175,7 +329,7 @@ function wanted(model: FamilyModel, metadata: Metadata): { tensors: TensorInfo[]
     name: model.arch,
     metadata,
     tensors: [],
-    has: (name) => known.has(name),
+    has: (name) => known.has(name) || model.with?.test(name) === true,
     find: (name) => known.get(name) as GgufTensor | undefined,
     tensor: (name) => known.get(name) as GgufTensor,
     readTensor: (t) => new Uint8Array(4 * t.ne.reduce((a, b) => a * b, 1)),
@@ -201,7 +355,8 @@ function wanted(model: FamilyModel, metadata: Metadata): { tensors: TensorInfo[]
 function fillOf(name: string, ne: readonly number[]): (z: number) => number {
   if (/norm\.weight$/.test(name)) return (z) => 1 + 0.15 * z;
   if (/\.bias$|_b$|sinks/.test(name)) return (z) => 0.3 * z;
-  if (/token_embd/.test(name)) return (z) => z;
+  // Small, so that a model with a tied head does not only repeat its last token.
+  if (/token_embd/.test(name)) return (z) => 0.15 * z;
   return (z) => 1.5 * z / Math.sqrt(ne[0]);
 }
 
