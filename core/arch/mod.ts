@@ -9,6 +9,7 @@ import { deepseek32 } from "./deepseek32.ts";
 import type { ModelFile } from "./keys.ts";
 import { gemma3 } from "./gemma3.ts";
 import { glm4moe } from "./glm4moe.ts";
+import { glm5Next } from "./glm5_next.ts";
 import { gptOss } from "./gpt_oss.ts";
 import { kimiK3 } from "./kimi_k3.ts";
 import { kimiLinear } from "./kimi_linear.ts";
@@ -37,6 +38,7 @@ export const ARCHITECTURES: readonly Architecture<any>[] = [
   deepseek32,
   kimiLinear,
   kimiK3,
+  glm5Next,
   qwen3next,
 ];
 

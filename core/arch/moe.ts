@@ -135,3 +135,15 @@ export function sharedMoeFfn(op: Ops, w: Weights, s: SharedMoeSpec, il: number, 
   const gate = op.unary("sigmoid", linear(op, w, "ffn_gate_inp_shexp", x, 1)); //          [1, n_tok]
   return op.add(routed, op.mul(shared, gate));
 }
+
+/** Activations of layers whose SwiGLU is clamped: `[n_block]`, of routed experts, and of shared experts and dense layers. */
+export interface Clamps {
+  readonly routed: readonly Act[];
+  readonly shared: readonly Act[];
+}
+
+/** Reads `swiglu_clamp_exp` and `swiglu_clamp_shexp`; 0 stands for no clamp. */
+export function readClamps(k: Keys, n_block: number): Clamps {
+  const acts = (key: string) => k.perLayer(key, n_block, 0).map((a): Act => a > 0 ? { kind: "silu_clamp", a } : SILU);
+  return { routed: acts("swiglu_clamp_exp"), shared: acts("swiglu_clamp_shexp") };
+}
