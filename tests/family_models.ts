@@ -290,8 +290,10 @@ export interface FamilyOptions {
   /** Encodes them. */
   readonly backend?: Backend;
   readonly seed?: number;
-  /** `{arch}.*` in place of the model's; `null` leaves a key out. */
-  readonly keys?: Readonly<Record<string, KeyValue | null>>;
+  /** Keys that are written in place of the model's, without a tensor changing. */
+  readonly written?: Readonly<Record<string, GgufValue>>;
+  /** Keys that are not written. */
+  readonly missing?: readonly string[];
   /** Changes the tensor list before it is written. */
   readonly tensors?: (t: TensorInfo[]) => TensorInfo[];
 }
@@ -306,10 +308,10 @@ function valueOf(v: KeyValue): GgufValue {
     : { type: "array", elem: "i32", value: Int32Array.from(v) };
 }
 
-export function familyMetadata(model: FamilyModel, keys: FamilyOptions["keys"] = {}): Metadata {
+function familyMetadata(model: FamilyModel): Metadata {
   const m = new Metadata(model.arch, [["general.architecture", { type: "str", value: model.arch }]]);
-  for (const [key, value] of Object.entries({ ...BASE, ...model.keys, ...keys })) {
-    if (value !== null) m.set(`${model.arch}.${key}`, valueOf(value));
+  for (const [key, value] of Object.entries({ ...BASE, ...model.keys })) {
+    m.set(`${model.arch}.${key}`, valueOf(value));
   }
   return m;
 }
@@ -367,13 +369,15 @@ function normal(next: () => number): number {
 
 /** Writes a random model and returns its path. */
 export async function writeFamilyModel(path: string, model: FamilyModel, options: FamilyOptions = {}): Promise<string> {
-  const metadata = familyMetadata(model, options.keys), { tensors: all, matrices } = wanted(model, metadata);
+  const metadata = familyMetadata(model), { tensors: all, matrices } = wanted(model, metadata);
   const type = ggmlType(options.type ?? "f32"), F32 = ggmlType("f32");
   const typed = all.map((t): TensorInfo => {
     if (model.ints?.some(([name]) => name.test(t.name))) return { ...t, type: ggmlType("i32") };
     return matrices.has(t.name) && t.ne[0] % type.block === 0 && t.ne.length > 1 ? { ...t, type } : t;
   });
   const tensors = options.tensors?.(typed) ?? typed;
+  for (const [key, value] of Object.entries(options.written ?? {})) metadata.set(key, value);
+  for (const key of options.missing ?? []) metadata.remove(key);
   using writer = GgufWriter.create({ path, metadata, tensors });
   for (const [i, t] of tensors.entries()) {
     writer.writeTensor(i, await encoded(t, numbers(model, t, options.seed ?? 1), F32, options.backend));
