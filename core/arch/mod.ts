@@ -6,6 +6,8 @@ import { ModelError } from "../errors.ts";
 import type { Architecture } from "./architecture.ts";
 import { deepseek2 } from "./deepseek2.ts";
 import { deepseek32 } from "./deepseek32.ts";
+import { deepseek4 } from "./deepseek4.ts";
+import { deepseek41 } from "./deepseek41.ts";
 import type { ModelFile } from "./keys.ts";
 import { gemma3 } from "./gemma3.ts";
 import { glm4moe } from "./glm4moe.ts";
@@ -39,6 +41,8 @@ export const ARCHITECTURES: readonly Architecture<any>[] = [
   kimiLinear,
   kimiK3,
   glm5Next,
+  deepseek4,
+  deepseek41,
   qwen3next,
 ];
 

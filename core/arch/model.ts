@@ -49,9 +49,9 @@ function refuseProblems(file: ModelFile, arch: Spec, problems: readonly BindProb
   );
 }
 
-/** Tensors that are in the file for readers of other versions, and change nothing. */
+/** Tensors that are in the file for readers of other versions or for image tokens, and change nothing. */
 const WITHOUT_EFFECT =
-  /^(rope_freqs\.weight|rope_factors_(long|short)\.weight|blk\.\d+\.(attn_rot_embd|rope_freqs)\.weight|.*\.input_scale)$/;
+  /^(rope_freqs\.weight|rope_factors_(long|short)\.weight|blk\.\d+\.(attn_rot_embd\.weight|rope_freqs\.weight|exp_probs_b_vl\.bias)|.*\.input_scale)$/;
 
 /**
  * Reads the hyper-parameters and checks every tensor's presence and shape; all problems are named at once.
