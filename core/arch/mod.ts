@@ -21,6 +21,7 @@ import { minimaxM2 } from "./minimax_m2.ts";
 import { qwen2 } from "./qwen2.ts";
 import { qwen3 } from "./qwen3.ts";
 import { qwen3next } from "./qwen3next.ts";
+import { qwen4exp } from "./qwen4exp.ts";
 
 export type { Architecture, Spec } from "./architecture.ts";
 export type { ModelFile } from "./keys.ts";
@@ -43,6 +44,7 @@ export const ARCHITECTURES: readonly Architecture<any>[] = [
   glm5Next,
   deepseek4,
   deepseek41,
+  qwen4exp,
   qwen3next,
 ];
 
