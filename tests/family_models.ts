@@ -33,6 +33,8 @@ export interface FamilyModel {
 
 const f32 = (value: number): GgufValue => ({ type: "f32", value });
 
+const floats = (...values: number[]): GgufValue => ({ type: "array", elem: "f32", value: Float32Array.from(values) });
+
 export const N_VOCAB = 96;
 
 const BASE: Readonly<Record<string, KeyValue>> = {
@@ -257,6 +259,30 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
       "attn_res.block_size": 2,
     },
     with: /exp_probs_b|^output\.weight|ssm_a$|ssm_g\.weight/,
+    fill: [DECAY],
+  },
+  "glm5-next": {
+    arch: "glm5-next",
+    keys: {
+      ...LATENT,
+      ...V3_EXPERTS,
+      ...KDA,
+      ...INDEXER,
+      nextn_predict_layers: 1,
+      block_count: 4,
+      "attention.head_count_kv": [0, 1, 0, 1],
+      "rope.dimension_count": 0,
+      "attention.key_length": 64,
+      "attention.key_length_mla": 32,
+      "kda.gate_lower_bound": f32(-5),
+      "attention.indexer.kpool": 4,
+      "hyper_connection.count": 4,
+      "hyper_connection.sinkhorn_iterations": 20,
+      "hyper_connection.epsilon": f32(1e-6),
+      swiglu_clamp_exp: floats(1, 1, 1, 1),
+      swiglu_clamp_shexp: floats(1, 1, 1, 1),
+    },
+    with: /exp_probs_b|^output\.weight|ssm_a$/,
     fill: [DECAY],
   },
   qwen3next: {

@@ -9,7 +9,8 @@ import { programLines, PROGRAMS_PATH } from "./program_goldens.ts";
 
 Deno.test("every architecture has a small model", () => {
   const known = new Set(Object.values(FAMILY_MODELS).map((m) => m.arch));
-  assert.deepEqual(ARCHITECTURES.flatMap((a) => a.names).filter((name) => !known.has(name)), []);
+  const without = ARCHITECTURES.filter((a) => !a.names.some((name) => known.has(name)));
+  assert.deepEqual(without.map((a) => a.names), []);
 });
 
 Deno.test("programs are what their golden says", async () => {
