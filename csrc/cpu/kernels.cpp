@@ -73,15 +73,22 @@ const char *cpu_features_json() {
   return features().avx512 ? "[\"avx2\",\"avx512vnni\"]" : features().avx2 ? "[\"avx2\"]" : "[]";
 }
 
-uint32_t attention_rows(uint32_t n_head, uint32_t n_head_kv) {
-  const uint32_t n_rep = n_head / n_head_kv;
-  return n_rep >= 64 ? 1 : n_rep >= 2 ? 64 / n_rep : 32;
+uint32_t attention_heads(uint32_t n_rep) { return n_rep <= 16 ? n_rep : 16; }
+
+uint32_t attention_rows(uint32_t n_rep) {
+  const uint32_t n_head = attention_heads(n_rep);
+  return n_head >= 2 ? 64 / n_head : 32;
 }
 
-uint64_t attention_buffer_floats(uint32_t n_head, uint32_t n_head_kv, uint32_t dim_k, uint32_t dim_v) {
-  const uint64_t n_rep = n_head / n_head_kv, n = attention_rows(n_head, n_head_kv);
+uint64_t attention_buffer_floats(uint32_t n_rep, uint32_t dim_k, uint32_t dim_v) {
+  const uint64_t n_head = attention_heads(n_rep), n = attention_rows(n_rep);
   const uint64_t k = (uint64_t(dim_k) + 7) / 8 * 8, v = (uint64_t(dim_v) + 7) / 8 * 8;
-  return n * n_rep * (v + 2 + 40) + n_rep * k + 32 * (k + v) + 64;
+  return n * n_head * (v + 2 + 40) + n_head * k + 32 * (k + v) + 64;
+}
+
+uint64_t index_buffer_floats(uint32_t n_head, uint32_t dim) {
+  const uint64_t k = (uint64_t(dim) + 7) / 8 * 8;
+  return INDEX_ROWS * k + n_head * (k + INDEX_ROWS + 8) + 64;
 }
 
 }  // namespace bl

@@ -121,10 +121,4 @@ Program parse_program(const uint8_t *code, uint64_t n_code, const std::vector<co
 
 const char *op_name(uint32_t code);
 
-// The first row of a stream of ratio `ratio` that a row at `position` sees, and one past the last.
-inline uint32_t first_visible(uint32_t position, uint32_t window, uint32_t ratio) {
-  return window != 0 && position + 1 > window ? (position + 1 - window) / ratio : 0;
-}
-inline uint32_t end_visible(uint32_t position, uint32_t ratio) { return (position + 1) / ratio; }
-
 }  // namespace bl

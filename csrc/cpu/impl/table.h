@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention.h"
+#include "delta.h"
 #include "elementwise.h"
 #include "float_panel.h"
 #if defined(__AVX2__)
@@ -22,6 +23,7 @@
 #define BL_MANY \
   { {nullptr, nullptr}, {nullptr, nullptr}, {nullptr, nullptr}, {nullptr, nullptr}, {nullptr, nullptr} }
 #endif
+#include "index.h"
 #include "quantize_row.h"
 
 #define BL_TILES(kernel) \
@@ -33,6 +35,6 @@
   {                                                                                                                            \
     isa, encode_row, {BL_TILES(dot_q4_0), BL_TILES(dot_q8_0), BL_TILES(dot_q4_K), BL_TILES(dot_q5_K), BL_TILES(dot_q6_K)},   \
         BL_MANY, {BL_FLOAT_TILES(FLOAT_F32), BL_FLOAT_TILES(FLOAT_F16), BL_FLOAT_TILES(FLOAT_BF16)},                            \
-        {float_panel<FLOAT_F32>, float_panel<FLOAT_F16>, float_panel<FLOAT_BF16>}, rms_norm, add, silu_mul, axpy, rope, \
-        log_sum_exp, find_above, exp_row, encode_cache, attend                                                                 \
+        {float_panel<FLOAT_F32>, float_panel<FLOAT_F16>, float_panel<FLOAT_BF16>}, norm, add, mul, add_one, mul_one, unary, gate, dot,   \
+        axpy, rope, softmax, conv, pool, log_sum_exp, find_above, exp_row, encode_cache, decode_cache, attend, index_keys, delta       \
   }
