@@ -526,7 +526,7 @@ export class Ops {
     );
     this.#want(fits && axis < first.ne.length - 1, "concat", ...parts);
     const ne = first.ne.map((n, i) => i === axis ? parts.reduce((sum, p) => sum + p.ne[i], 0) : n);
-    return this.#op("CONCAT", [...parts], ne, [axis], first.rows);
+    return this.#op("CONCAT", [...parts], ne, [axis], first.rows, this.#tensors[first.id].type);
   }
 
   /** Over the first axis. */
@@ -612,7 +612,7 @@ export class Ops {
 
   /** The same numbers, dense. */
   copy(x: T): T {
-    return this.#op("COPY", [x], x.ne, [], x.rows);
+    return this.#op("COPY", [x], x.ne, [], x.rows, this.#tensors[x.id].type);
   }
 
   /** The same numbers in another shape; R stays last. A slice is copied first. */
