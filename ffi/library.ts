@@ -8,7 +8,7 @@ import { SYMBOLS } from "./symbols.ts";
 export type Library = Deno.DynamicLibrary<typeof SYMBOLS>;
 
 /** The ABI version this TypeScript was written for (`BL_ABI_VERSION`). */
-export const ABI_VERSION = 1;
+export const ABI_VERSION = 2;
 
 /** The backends a library can be built for; each library also has the host as device 0. */
 export type LibraryName = "cpu" | "cuda";

@@ -85,16 +85,18 @@ function list(folder: string, extension: string): string[] {
 
 /** Flags of one host file beyond the common ones, or undefined when this machine's architecture does not build it. */
 function fileFlags(source: string, gnu: boolean): string[] | undefined {
-  const isa = /_(avx2|avx512|neon)\.cpp$/.exec(source)?.[1];
+  const isa = /_(avx2|avx512|amx|neon)\.cpp$/.exec(source)?.[1];
   if (isa === undefined) return [];
   if (isa === "neon") return Deno.build.arch === "aarch64" ? [] : undefined;
   if (Deno.build.arch !== "x86_64") return undefined;
   const avx2 = ["-mavx2", "-mfma", "-mf16c"];
   // g++ otherwise reorders the unrolled kernels until half their registers are spilled (1.4 x slower on Zen 3).
   if (gnu && source.startsWith("cpu/")) avx2.push("-fno-tree-reassoc", "-fno-tree-ter");
-  return isa === "avx2"
-    ? avx2
-    : [...avx2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mprefer-vector-width=512"];
+  if (isa === "avx2") return avx2;
+  const avx512 = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mprefer-vector-width=512"];
+  // g++ 12 takes the undefined operands inside its own AVX-512 intrinsics for uninitialized variables.
+  if (gnu) avx512.push("-Wno-uninitialized", "-Wno-maybe-uninitialized");
+  return [...avx2, ...avx512, ...(isa === "amx" ? ["-mamx-tile", "-mamx-int8"] : [])];
 }
 
 /** Flags of one CUDA file: the encoders and decoders of csrc/common need every operation rounded on its own, as on the host. */

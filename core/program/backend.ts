@@ -53,8 +53,8 @@ export interface TensorHandle extends Disposable {
 
 export interface CacheSpec {
   readonly device: number;
-  /** One entry per stream: element type (f32, f16 or q8_0) and elements per token. */
-  readonly streams: readonly { readonly type: GgmlType; readonly ne: number }[];
+  /** One entry per stream: element type (f32, f16 or q8_0), elements of a row, and positions for which there is a row. */
+  readonly streams: readonly { readonly type: GgmlType; readonly ne: number; readonly ratio: number }[];
   readonly page_size: number;
   readonly n_pages: number;
 }
@@ -71,15 +71,18 @@ export interface CacheHandle extends Disposable {
 export interface StepInput {
   readonly tokens: Int32Array;
   readonly positions: Int32Array;
-  /** Row of `pages` for each token. */
+  /** Row of the page tables for each token. */
   readonly seqs: Int32Array;
   readonly outRows: Int32Array;
   /** One per output row, -1 for none. */
   readonly targets: Int32Array;
-  /** `[n_seq, n_page]` page ids, -1 past a sequence's end. */
-  readonly pages: Int32Array;
+  /** For each cache `[n_seq, n_page]` page ids: -1 past a sequence's end, and before what a row of the step can still reach. */
+  readonly pages: readonly Int32Array[];
+  /** Pages of one sequence, for each cache. */
+  readonly n_page: readonly number[];
   readonly n_seq: number;
-  readonly n_page: number;
+  /** For each derived input of the program `[n_tok, n]`. */
+  readonly derived: readonly (Int32Array | Float32Array)[];
 }
 
 export interface ProgramHandle extends Disposable {

@@ -15,92 +15,145 @@ std::vector<const Kernels *> usable() {
   const char *features = cpu_features_json();
   if (strstr(features, "avx2") != nullptr) all.push_back(&kernels_avx2);
   if (strstr(features, "avx512") != nullptr) all.push_back(&kernels_avx512);
+  if (strstr(features, "amx_int8") != nullptr) all.push_back(&kernels_amx);
 #endif
   return all;
 }
 
 bool same(const std::vector<float> &a, const std::vector<float> &b) { return memcmp(a.data(), b.data(), a.size() * 4) == 0; }
 
-// NMSE of packed matmuls against float64 over the decoded weights: what rounding activations to int8 gives is 2.5e-5; at most 5e-5 for a
-// type, 1e-3 for the few sums of one case.
+// The packed products of R rows of records against one group, by the portable kernel row by row: what every other way must equal.
+std::vector<float> rows_alone(uint32_t layout, const std::vector<uint8_t> &group, uint64_t n_block, const std::vector<ActRow> &act, uint64_t stride,
+                              uint32_t R) {
+  std::vector<float> y(R * GROUP, NAN);
+  for (uint32_t r = 0; r < R; r++)
+    kernels_portable.packed[layout - 1][0](group.data(), n_block, act.data() + r * stride, stride, y.data() + r * GROUP);
+  return y;
+}
+
+// NMSE of packed matmuls against float64 over the decoded weights: what rounding rows to 14 bits gives is 1e-8; at most 3e-8 for a
+// type, 1e-6 for the few sums of one case.
 void packed_matmuls() {
   Random rnd(1);
   for (const uint32_t type : {TYPE_Q4_0, TYPE_Q8_0, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K}) {
     const TypeInfo &t = *type_info(type);
     const Layout layout = layout_of(type);
+    const uint32_t l = uint32_t(layout);
     const LayoutInfo info = layout_info(layout);
     double all_error = 0, all_norm = 0;
-    for (uint64_t n_in : {uint64_t(t.block), uint64_t(t.block) * 5})
+    for (uint64_t n_in : {uint64_t(t.block), uint64_t(t.block) * 5, uint64_t(t.block) * 19})
       for (uint32_t n_rows = 1; n_rows <= GROUP; n_rows += 7)
-        for (uint32_t R = 1; R <= TILE; R++) {
-          const uint64_t row_bytes = n_in / t.block * t.bytes;
-          const std::vector<uint8_t> w = random_rows(rnd, type, n_rows, n_in, 0.05f);
+        for (uint32_t R : {1u, 2u, 3u, 4u, 7u, MANY_ROWS}) {
+          const uint64_t row_bytes = n_in / t.block * t.bytes, stride = act_records(n_in), n_block = n_in / info.block;
+          const std::vector<uint8_t> w = random_rows(rnd, type, 2 * n_rows, n_in, 0.05f);
           const std::vector<float> x = rnd.floats(R * n_in);
-          const float *rows[TILE];
-          for (uint32_t r = 0; r < R; r++) rows[r] = x.data() + r * n_in;
-          std::vector<uint8_t> group(n_in / info.block * info.bytes, 0xAA), act(R * act_row_bytes(n_in), 0x55);
-          pack_group(layout, w.data(), row_bytes, n_rows, n_in, group.data());
-          kernels_portable.quantize_tile(rows, R, n_in, act.data());
-          std::vector<float> y(R * GROUP, NAN), decoded(n_in);
-          kernels_portable.packed[uint32_t(layout) - 1][R - 1](group.data(), n_in / info.block, act.data(), y.data());
+          std::vector<uint8_t> groups[2];
+          std::vector<ActRow> act(R * stride);
+          memset(static_cast<void *>(act.data()), 0x55, act.size() * sizeof(ActRow));
+          for (int i = 0; i < 2; i++) {
+            groups[i].assign(n_block * info.bytes, 0xAA);
+            pack_group(layout, w.data() + uint64_t(i) * n_rows * row_bytes, row_bytes, n_rows, n_in, groups[i].data());
+          }
+          for (uint32_t r = 0; r < R; r++) kernels_portable.encode_row(x.data() + r * n_in, n_in, act.data() + r * stride);
+          const std::vector<float> y[2] = {rows_alone(l, groups[0], n_block, act, stride, R), rows_alone(l, groups[1], n_block, act, stride, R)};
+          std::vector<float> decoded(n_in);
           double error = 0, norm = 0;
           for (uint32_t o = 0; o < n_rows; o++) {
             dequantize_row(type, w.data() + o * row_bytes, decoded.data(), n_in);
             for (uint32_t r = 0; r < R; r++) {
               double want = 0;
               for (uint64_t i = 0; i < n_in; i++) {
-                const double product = double(decoded[i]) * rows[r][i];
+                const double product = double(decoded[i]) * x[r * n_in + i];
                 want += product;
                 norm += product * product;  // what want * want is for random signs, without its luck
               }
-              error += (want - y[r * GROUP + o]) * (want - y[r * GROUP + o]);
+              error += (want - y[0][r * GROUP + o]) * (want - y[0][r * GROUP + o]);
             }
           }
           all_error += error, all_norm += norm;
-          check(error <= 1e-3 * norm, "packed matmul against float64", t.name);
-          for (uint32_t r = 0; r < R; r++) {  // a row alone gives the same bits
-            std::vector<uint8_t> one(act_row_bytes(n_in));
-            kernels_portable.quantize_tile(rows + r, 1, n_in, one.data());
-            std::vector<float> alone(GROUP, NAN);
-            kernels_portable.packed[uint32_t(layout) - 1][0](group.data(), n_in / info.block, one.data(), alone.data());
-            check(memcmp(alone.data(), y.data() + r * GROUP, GROUP * 4) == 0, "packed matmul of a row alone", t.name);
-          }
+          check(error <= 1e-6 * norm, "packed matmul against float64", t.name);
           for (const Kernels *k : usable()) {
-            std::vector<uint8_t> act2(act.size(), 0x77);
-            k->quantize_tile(rows, R, n_in, act2.data());
-            check(act == act2, "quantize_tile", k->name);
-            std::vector<float> y2(R * GROUP, NAN);
-            k->packed[uint32_t(layout) - 1][R - 1](group.data(), n_in / info.block, act2.data(), y2.data());
-            check(same(y, y2), t.name, k->name);
-            const WideDot &wide = k->wide[uint32_t(layout) - 1];
-            if (wide.expand == nullptr || R != TILE) continue;
-            std::vector<uint8_t> codes(n_in / 32 * WIDE_BYTES);
-            wide.expand(group.data(), n_in / info.block, codes.data());
-            std::vector<float> y3(R * GROUP, NAN);
-            wide.wide(group.data(), codes.data(), n_in / info.block, act2.data(), y3.data());
-            check(same(y, y3), "expanded codes", t.name);
+            std::vector<ActRow> act2(act.size());
+            memset(static_cast<void *>(act2.data()), 0x77, act2.size() * sizeof(ActRow));
+            for (uint32_t r = 0; r < R; r++) k->encode_row(x.data() + r * n_in, n_in, act2.data() + r * stride);
+            check(memcmp(act.data(), act2.data(), act.size() * sizeof(ActRow)) == 0, "encode_row", k->name);
+            if (R <= TILE) {
+              std::vector<float> y2(R * GROUP, NAN);
+              k->packed[l - 1][R - 1](groups[0].data(), n_block, act2.data(), stride, y2.data());
+              check(same(y[0], y2), t.name, k->name);
+            }
+            const ManyDot &many = k->many[l - 1];
+            if (many.expand == nullptr) continue;
+            std::vector<uint8_t> wide(stride * MANY_BYTES, 0x33);
+            for (uint32_t i = 0; i < 2; i++) many.expand(groups[i].data(), n_block, i, wide.data());
+            std::vector<float> y3(R * 2 * GROUP, NAN);
+            const uint8_t *const both[2] = {groups[0].data(), groups[1].data()};
+            many.run(both, wide.data(), n_block, act2.data(), stride, R, y3.data());
+            for (uint32_t r = 0; r < R; r++)
+              for (uint32_t i = 0; i < 2; i++)
+                check(memcmp(y3.data() + (2 * r + i) * GROUP, y[i].data() + r * GROUP, GROUP * 4) == 0, "many rows", t.name);
           }
         }
-    check(all_error <= 5e-5 * all_norm, "packed matmuls against float64", t.name);
+    check(all_error <= 3e-8 * all_norm, "packed matmuls against float64", t.name);
+  }
+}
+
+// The largest codes, scales and rows: no sum may leave its range on any path.
+void extreme_sums() {
+  for (const uint32_t type : {TYPE_Q4_0, TYPE_Q8_0, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K}) {
+    const TypeInfo &t = *type_info(type);
+    const Layout layout = layout_of(type);
+    const uint32_t l = uint32_t(layout);
+    const LayoutInfo info = layout_info(layout);
+    for (const uint8_t fill : {uint8_t(0xFF), uint8_t(0x80), uint8_t(0x7F), uint8_t(0x00)})
+      for (const float value : {1.0f, -1.0f}) {
+        const uint64_t n_in = 512, row_bytes = n_in / t.block * t.bytes, stride = act_records(n_in), n_block = n_in / info.block;
+        std::vector<uint8_t> w(GROUP * row_bytes, fill), group(n_block * info.bytes);
+        pack_group(layout, w.data(), row_bytes, GROUP, n_in, group.data());
+        for (uint64_t b = 0; b < n_block; b++)  // scales of 1: only the codes and integer scales are extreme
+          for (int i = 0; i < 8; i++) {
+            const uint16_t one = 0x3C00;
+            memcpy(group.data() + b * info.bytes + 2 * i, &one, 2);
+            if (type == TYPE_Q4_K || type == TYPE_Q5_K) memcpy(group.data() + b * info.bytes + 16 + 2 * i, &one, 2);
+          }
+        std::vector<float> x(MANY_ROWS * n_in, value);
+        for (uint32_t r = 0; r < MANY_ROWS; r++)  // bytes of -64 and 64, of 63 and -64
+          for (uint64_t i = r; i < n_in && r > 0; i += r) x[r * n_in + i] = -value;
+        std::vector<ActRow> act(MANY_ROWS * stride);
+        for (uint32_t r = 0; r < MANY_ROWS; r++) kernels_portable.encode_row(x.data() + r * n_in, n_in, act.data() + r * stride);
+        const std::vector<float> y = rows_alone(l, group, n_block, act, stride, MANY_ROWS);
+        for (const Kernels *k : usable()) {
+          for (uint32_t r = 0; r + TILE <= MANY_ROWS; r += TILE) {
+            float y2[TILE * GROUP];
+            k->packed[l - 1][TILE - 1](group.data(), n_block, act.data() + r * stride, stride, y2);
+            check(memcmp(y2, y.data() + r * GROUP, sizeof y2) == 0, "extreme sums", k->name);
+          }
+          const ManyDot &many = k->many[l - 1];
+          if (many.expand == nullptr) continue;
+          std::vector<uint8_t> wide(stride * MANY_BYTES);
+          for (uint32_t i = 0; i < 2; i++) many.expand(group.data(), n_block, i, wide.data());
+          std::vector<float> y3(MANY_ROWS * 2 * GROUP, NAN);
+          const uint8_t *const both[2] = {group.data(), group.data()};
+          many.run(both, wide.data(), n_block, act.data(), stride, MANY_ROWS, y3.data());
+          for (uint32_t r = 0; r < MANY_ROWS; r++)
+            check(memcmp(y3.data() + 2 * r * GROUP, y.data() + r * GROUP, GROUP * 4) == 0, "extreme sums of many rows", t.name);
+        }
+      }
   }
 }
 
 void hostile_activations() {
   Random rnd(2);
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
-    std::vector<float> x = rnd.floats(64);
-    x[40] = bad;
-    const float *row = x.data();
-    std::vector<uint8_t> act(act_row_bytes(64));
-    kernels_portable.quantize_tile(&row, 1, 64, act.data());
-    float d[2];
-    memcpy(&d[0], act.data() + 32, 4);
-    memcpy(&d[1], act.data() + ACT_BYTES + 32, 4);
-    check(std::isfinite(d[0]) && std::isnan(d[1]), "a bad activation makes its block's scale NaN");
+    std::vector<float> x = rnd.floats(512);
+    x[300] = bad;
+    std::vector<ActRow> act(2);
+    kernels_portable.encode_row(x.data(), 512, act.data());
+    check(std::isfinite(act[0].d) && std::isnan(act[1].d), "a bad activation makes its superblock's scale NaN");
     for (const Kernels *k : usable()) {
-      std::vector<uint8_t> act2(act.size());
-      k->quantize_tile(&row, 1, 64, act2.data());
-      check(act == act2, "quantize_tile of a bad activation", k->name);
+      std::vector<ActRow> act2(2);
+      k->encode_row(x.data(), 512, act2.data());
+      check(memcmp(act.data(), act2.data(), 2 * sizeof(ActRow)) == 0, "encode_row of a bad activation", k->name);
     }
   }
 }
@@ -277,6 +330,7 @@ void attention() {
 
 void kernel_tests() {
   packed_matmuls();
+  extreme_sums();
   hostile_activations();
   float_dots();
   float_panels();
