@@ -5,10 +5,11 @@
  */
 import assert from "node:assert/strict";
 import { ARCHITECTURES } from "../core/arch/mod.ts";
-import { bindModel } from "../core/arch/model.ts";
+import { bindModel, buildProgram } from "../core/arch/model.ts";
 import type { Engine, EngineOptions } from "../core/engine/mod.ts";
 import { openGguf } from "../core/gguf/read.ts";
 import type { CacheType } from "../core/plan/plan.ts";
+import { NONE } from "../core/program/ops.ts";
 import { openBackend, type OpenedBackend } from "../ffi/mod.ts";
 import { prepare } from "../quantize/prepare/mod.ts";
 import { parseFileType } from "../quantize/file_types.ts";
@@ -164,11 +165,17 @@ function seven(ids: readonly number[]): number[][] {
   return [150, 3, 70, 1, 128, 33, 64].map((n, i) => ids.slice(i, i + n));
 }
 
-/** f32, and the smallest type that the rows of a model's streams are whole blocks of. */
+/** f32, and q8_0 where every head is whole blocks of it, else f16. */
 function cacheTypes(path: string): readonly CacheType[] {
   using file = openGguf(path);
-  const rows = bindModel(file).caches.flatMap((c) => c.streams).filter((s) => s.role !== "f32");
-  return ["f32", rows.every((s) => s.ne % 32 === 0) ? "q8_0" : "f16"];
+  const { caches, ops } = buildProgram(bindModel(file), { n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, 1, 0);
+  const heads = ops.filter((op) => op.op === "ATTENTION").flatMap(({ params: [n_head_kv, , , ...p] }) =>
+    [0, 5].filter((i) => p[i] !== NONE).flatMap((i) =>
+      [p[i + 1], p[i + 2]].map((stream) => caches[p[i]].streams[stream].ne / n_head_kv)
+    )
+  );
+  const rows = caches.flatMap((c) => c.streams).filter((s) => s.role !== "f32").map((s) => s.ne);
+  return ["f32", [...heads, ...rows].every((n) => n % 32 === 0) ? "q8_0" : "f16"];
 }
 
 /** One pass, pieces and one token a step; alone and in a batch of 7; a fork: the same bits. */
