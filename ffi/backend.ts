@@ -16,25 +16,13 @@ import type {
 } from "../core/program/backend.ts";
 import { encodeProgram } from "../core/program/encode.ts";
 import type { Program } from "../core/program/program.ts";
-import { type ErrorCode, NativeError } from "../core/errors.ts";
+import { NativeError } from "../core/errors.ts";
 import { type GgmlType, rowBytes } from "../core/gguf/types.ts";
-import { type Library, type LibraryName, openLibrary } from "./library.ts";
+import { type Library, type LibraryName, openLibrary, STATUS } from "./library.ts";
 
 const N_ERR = 512;
 
-/** `bl_status` by number. */
-const STATUS: readonly ErrorCode[] = [
-  "native.ok",
-  "native.argument",
-  "native.program",
-  "native.input",
-  "native.memory",
-  "native.device",
-  "native.io",
-  "native.unsupported",
-  "native.data",
-];
-const STATUS_DATA = 8;
+const STATUS_DATA = STATUS.indexOf("native.data");
 
 function text(buffer: Uint8Array): string {
   const end = buffer.indexOf(0);

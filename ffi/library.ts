@@ -2,10 +2,23 @@
  * Finds and opens a native library. Nothing is opened at import; the first `openLibrary` of a name does.
  * @module
  */
-import { NativeError } from "../core/errors.ts";
+import { type ErrorCode, NativeError } from "../core/errors.ts";
 import { SYMBOLS } from "./symbols.ts";
 
 export type Library = Deno.DynamicLibrary<typeof SYMBOLS>;
+
+/** `bl_status` by number. */
+export const STATUS: readonly ErrorCode[] = [
+  "native.ok",
+  "native.argument",
+  "native.program",
+  "native.input",
+  "native.memory",
+  "native.device",
+  "native.io",
+  "native.unsupported",
+  "native.data",
+];
 
 /** The ABI version this TypeScript was written for (`BL_ABI_VERSION`). */
 export const ABI_VERSION = 2;
