@@ -275,7 +275,7 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
   },
   deepseek32: {
     arch: "deepseek32",
-    keys: { ...LATENT, ...V3_EXPERTS, ...INDEXER },
+    keys: { ...LATENT, ...V3_EXPERTS, ...INDEXER, block_count: 3, nextn_predict_layers: 1 },
     with: /exp_probs_b|^output\.weight/,
   },
   "glm-dsa": {
@@ -369,6 +369,8 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
       ...INDEXER,
       "ssm.group_count": 1,
       "rope.dimension_sections": [2, 1, 1, 0],
+      block_count: 4,
+      nextn_predict_layers: 1,
       full_attention_interval: 2,
       expert_shared_feed_forward_length: 32,
       "hyper_connection.count": 4,

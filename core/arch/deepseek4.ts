@@ -8,11 +8,11 @@
  */
 import type { Ops, Segment, Stream, T, Weights } from "../program/program.ts";
 import type { Architecture, Spec } from "./architecture.ts";
-import { embed, gatedFfn, linear, readSpec, unembed } from "./decoder.ts";
+import { embed, linear, readSpec, unembed } from "./decoder.ts";
 import { around, collapse, type HyperSpec, outStreams, readHyper, streamsOf } from "./hyper.ts";
 import { type IndexerSpec, indexQueries, readIndexer } from "./indexer.ts";
 import type { Keys } from "./keys.ts";
-import { type Clamps, experts, readClamps, readSharedMoe, route, type SharedMoeSpec, V3_ROUTER } from "./moe.ts";
+import { type Clamps, readClamps, readSharedMoe, sharedMoeFfn, type SharedMoeSpec, V3_ROUTER } from "./moe.ts";
 import { readRope, type Rope } from "./rope.ts";
 
 export interface DeepSeek4Spec extends Spec, SharedMoeSpec {
@@ -142,8 +142,7 @@ export function ffn(op: Ops, s: DeepSeek4Spec, il: number, x: T): T {
   const given = il < s.n_hash
     ? op.get_rows(w("ffn_gate_tid2eid", [moe.n_expert_used, s.n_vocab]), op.tokens)
     : undefined;
-  const routed = experts(op, w, moe, x, route(op, w, moe, x, given));
-  return op.add(routed, gatedFfn(op, w, x, s.n_ff_shexp, s.clamps.shared[il], "_shexp"));
+  return sharedMoeFfn(op, w, { ...s, moe }, il, x, { act: s.clamps.shared[il], given });
 }
 
 /** Both sublayers of a block on the streams h `[n_embd, n_stream, n_tok]`. */

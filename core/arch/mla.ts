@@ -101,7 +101,7 @@ export function mla(op: Ops, w: Weights, s: MlaSpec, il: number, x: T, parts: Ml
   const chosen = parts.select && latent ? parts.select(latent) : {};
 
   let o: T; //                                                                             [v_head_dim, n_head, n_tok]
-  if (w.has("attn_kv_b")) {
+  if (w.has("attn_kv_b") && !w.has("attn_k_b")) {
     // Files of early converters keep both matrices in one: keys and values of each head are worked out and cached.
     const u = op.mul_mat(w("attn_kv_b", [kv_lora_rank, n_head * (n_nope + v_head_dim)]), c).heads(n_head);
     const ones = op.constant("ones", new Float32Array(n_head).fill(1), [1, n_head]);
@@ -112,11 +112,11 @@ export function mla(op: Ops, w: Weights, s: MlaSpec, il: number, x: T, parts: Ml
   } else {
     const keys = op.stream(`blk.${il}.k`, kv_lora_rank + n_rope, { role: "k" });
     op.write(joined(c.heads(1), k_rope), keys);
-    const absorbed = op.mul_mat(w("attn_k_b", [n_nope, kv_lora_rank, n_head]), q.slice(0, n_nope));
+    const absorbed = op.mul_mat(w("attn_k_b", [n_nope, kv_lora_rank, n_head], { reshape: true }), q.slice(0, n_nope));
     const query = tempered(joined(absorbed, q_rope)); //                            [r + n_rope, n_head, n_tok]
     const options = { scale: s.attn_scale, n_head_kv: 1, dv: kv_lora_rank };
     const y = op.attention(query, { k: keys, ...chosen }, options); //                     [r, n_head, n_tok]
-    o = op.mul_mat(w("attn_v_b", [kv_lora_rank, v_head_dim, n_head]), y);
+    o = op.mul_mat(w("attn_v_b", [kv_lora_rank, v_head_dim, n_head], { reshape: true }), y);
   }
   return linear(
     op,
