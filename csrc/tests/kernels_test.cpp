@@ -280,7 +280,7 @@ void functions() {
         for (uint64_t i = 0; i < n; i++) {
           const double w = want(i);
           // The arguments of exponentials are rounded, which counts where they are large.
-          if (!(std::fabs(got[i] - w) <= 1e-6 * (1 + std::fabs(x[i])) * std::fabs(w) + 1e-35)) {
+          if (!(std::fabs(got[i] - w) <= 1e-6 * (1 + std::fabs(x[i])) * std::fabs(w) + 1e-33)) {
             char text[160];
             snprintf(text, sizeof text, "kind %u of %g: %g, expected %g", kind, double(x[i]), double(got[i]), w);
             check(false, what, text);
