@@ -1,5 +1,6 @@
 /** Binding, planning and running model files: what is refused, and by which name. */
 import assert from "node:assert/strict";
+import fc from "fast-check";
 import { BloomeryError } from "../core/errors.ts";
 import { Engine } from "../core/engine/mod.ts";
 import { bindModel, buildProgram } from "../core/arch/model.ts";
@@ -9,7 +10,7 @@ import { describePlan, planModel, type PlanOptions } from "../core/plan/plan.ts"
 import { encodeProgram } from "../core/program/encode.ts";
 import { openReferenceBackend } from "../core/program/reference.ts";
 import { testFolder } from "./models.ts";
-import { FAMILY_MODELS, type FamilyOptions, writeFamilyModel } from "./family_models.ts";
+import { FAMILY_MODELS, familyFile, type FamilyOptions, writeFamilyModel } from "./family_models.ts";
 
 let n = 0;
 async function bind(model: string, options: FamilyOptions = {}): Promise<ReturnType<typeof bindModel>> {
@@ -81,12 +82,49 @@ Deno.test("bindModel() refuses keys of sparse and hashed families that do not fi
   await refusesKey("deepseek4", "attention.output_group_count", u32(3));
   await refusesKey("deepseek41", "attention.compress_ratios", ints(0, 2, 4, 1, 1)); // layer 2 reads rows of ratio 2
   await refusesKey("deepseek41", "attention.index_source_layer_ids", ints(1, 3)); // layer 4 has the tensors
+  await refusesKey("deepseek41", "attention.candidate_source_layer_id", u32(2));
   await refusesKey("deepseek41", "engram.primes", longs(31n, 37n, 41n));
   await refusesKey("deepseek41", "engram.offsets", longs(0n, 31n, 68n, 129n)); // past the table
   await refusesKey("qwen4exp", "ple.layer_multipliers", longs(3n, 5n));
   await refusesKey("qwen4exp", "ple.layers", ints(1, 2));
   await refusesKey("qwen3next", "ssm.group_count", u32(3));
   await refusesKey("kimi-k3", "attn_res.block_size", u32(0));
+});
+
+Deno.test("bindModel() gives a model or an error of the hierarchy, whatever a key holds", () => {
+  const files = Object.keys(FAMILY_MODELS).map((name) => familyFile(name));
+  const number = fc.oneof(fc.constantFrom(0, 1, 2, 3, 7, 64, 2 ** 32 - 1), fc.nat(300));
+  const real = fc.oneof(fc.constantFrom(0, -1, NaN, Infinity), fc.float());
+  /** A value of the same kind as the one there is, or none. */
+  const other = (was: GgufValue): fc.Arbitrary<GgufValue | undefined> => {
+    const array = (ints: number[]): GgufValue => ({ type: "array", elem: "i32", value: Int32Array.from(ints) });
+    const made = was.type === "array"
+      ? fc.array(fc.integer({ min: -1, max: 300 }), { maxLength: 12 }).map(array)
+      : was.type === "f32"
+      ? real.map((value): GgufValue => ({ type: "f32", value }))
+      : number.map((value): GgufValue => ({ type: "u32", value }));
+    return fc.option(made, { nil: undefined });
+  };
+  const change = fc.constantFrom(...files).chain((file) =>
+    fc.constantFrom(...file.metadata.keys()).chain((key) =>
+      other(file.metadata.get(key)!).map((value) => ({ file, key, value }))
+    )
+  );
+  fc.assert(
+    fc.property(change, ({ file, key, value }) => {
+      const was = file.metadata.get(key)!;
+      if (value) file.metadata.set(key, value);
+      else file.metadata.remove(key);
+      try {
+        bindModel(file);
+      } catch (e) {
+        assert.ok(e instanceof BloomeryError, `${file.name}, ${key}: ${e}`);
+      } finally {
+        file.metadata.set(key, was);
+      }
+    }),
+    { numRuns: 500 },
+  );
 });
 
 Deno.test("bindModel() warns of tensors and keys that nobody uses", async () => {

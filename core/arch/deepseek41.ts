@@ -48,6 +48,13 @@ function spec(k: Keys): DeepSeek41Spec {
     unit: k.u32("attention.candidate_block_size", 8),
     n: k.u32("attention.candidate_topk_blocks", 2048),
   };
+  const key = "attention.candidate_source_layer_id", at = candidates.il;
+  k.want(
+    index_source[at] && kv_source.lastIndexOf(true) <= at,
+    key,
+    at,
+    "a layer that chooses rows, none behind it that makes them",
+  );
   return { ...s, kv_source, index_source, candidates, engram: readEngram(k, s) };
 }
 

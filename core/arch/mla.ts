@@ -47,6 +47,8 @@ export function readMla(k: Keys, s: Spec, options: MlaOptions = {}): MlaSpec {
   k.want(heads.length > 0 && heads.every((n) => n === heads[0]), "attention.head_count", heads, "one number");
   const n_rope = k.u32("rope.dimension_count"), n_qk = k.u32("attention.key_length_mla", k.u32("attention.key_length"));
   k.want(n_rope % 2 === 0 && n_rope < n_qk, "rope.dimension_count", n_rope, `an even number below the head's ${n_qk}`);
+  const kv_lora_rank = k.u32("attention.kv_lora_rank");
+  k.want(kv_lora_rank >= 1, "attention.kv_lora_rank", kv_lora_rank, "at least 1");
 
   const yarn = k.str("rope.scaling.type", "linear") === "yarn" ? readYarn(k) : undefined;
   // Converters of these families write 0.1 mscale_all_dim. They do not write mscale, which released models have equal to it: then
@@ -58,7 +60,7 @@ export function readMla(k: Keys, s: Spec, options: MlaOptions = {}): MlaSpec {
   return {
     n_head: heads[0],
     q_lora_rank: k.u32("attention.q_lora_rank", 0),
-    kv_lora_rank: k.u32("attention.kv_lora_rank"),
+    kv_lora_rank,
     qk_nope_head_dim: n_qk - n_rope,
     qk_rope_head_dim: n_rope,
     v_head_dim: k.u32("attention.value_length_mla", k.u32("attention.value_length")),
