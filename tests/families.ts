@@ -68,6 +68,11 @@ export function tinyNames(): string[] {
   return ARCHITECTURES.flatMap((a) => a.names).flatMap((name) => TINY[name] ?? []);
 }
 
+/** The architecture a checkpoint becomes. */
+export function tinyArchitecture(name: string): string {
+  return Object.keys(TINY).find((arch) => TINY[arch].includes(name)) ?? "";
+}
+
 /** A prompt with what the released model's code gave for it. */
 export interface TinyPrompt {
   readonly name: string;
@@ -139,7 +144,7 @@ function worstOf(got: Float32Array, want: Float32Array): number {
 }
 
 /** Logits and greedy ids of a tiny checkpoint's prompts. @returns the largest difference of a logit */
-export async function checkTiny(engine: Engine, prompts: readonly TinyPrompt[], n_greedy = 32): Promise<number> {
+export async function checkTiny(engine: Engine, prompts: readonly TinyPrompt[]): Promise<number> {
   let worst = 0;
   for (const p of prompts) {
     using sequence = engine.createSequence();
@@ -149,12 +154,12 @@ export async function checkTiny(engine: Engine, prompts: readonly TinyPrompt[], 
     worst = Math.max(worst, error);
     const got: number[] = [];
     let id = out.ids[(p.ids.length - 1) * engine.topK];
-    for (const _ of p.greedy.slice(0, n_greedy)) {
+    for (const _ of p.greedy) {
       got.push(id);
       const [next] = await engine.step([{ sequence, tokens: [id], output: "last" }]);
       id = next.ids[0];
     }
-    assert.deepEqual(got, p.greedy.slice(0, n_greedy), `${p.name}: greedy ids`);
+    assert.deepEqual(got, p.greedy, `${p.name}: greedy ids`);
   }
   return worst;
 }
@@ -187,7 +192,7 @@ function cacheTypes(path: string): readonly CacheType[] {
 }
 
 /** One pass, pieces and one token a step; alone and in a batch of 7; a fork: the same bits. */
-async function checkBits(path: string, opened: OpenedBackend, ids: readonly number[]): Promise<void> {
+export async function checkBits(path: string, opened: OpenedBackend, ids: readonly number[]): Promise<void> {
   const kept = { device: opened.device.index, n_ctx: 256, n_cache: 4096, n_seq: 9 };
   for (const cache of cacheTypes(path)) {
     await withEngine(path, opened.backend, { ...kept, cacheTypeK: cache, cacheTypeV: cache }, async (engine) => {
