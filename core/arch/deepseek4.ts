@@ -43,7 +43,8 @@ export function readDeepSeek4(k: Keys): DeepSeek4Spec {
   k.want(n_rot >= 2 && n_rot % 2 === 0 && n_rot <= head_dim, "rope.dimension_count", n_rot, `even, up to ${head_dim}`);
   k.want(n_head >= 1 && n_head % o_groups === 0, "attention.output_group_count", o_groups, `a divisor of ${n_head}`);
   k.want(window >= 1, "attention.sliding_window", window, "at least 1");
-  k.want(k.u32("attention.head_count_kv", 1) === 1, "attention.head_count_kv", "another", "1");
+  const n_head_kv = k.u32("attention.head_count_kv", 1);
+  k.want(n_head_kv === 1, "attention.head_count_kv", n_head_kv, "1");
   // Of no effect: every layer has the window; the width of what a draft block reads.
   k.perLayer("attention.sliding_window_pattern", s.n_layer, 1);
   k.u32("embedding_length_out", 0);

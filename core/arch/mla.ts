@@ -106,7 +106,7 @@ export function mla(op: Ops, w: Weights, s: MlaSpec, il: number, x: T, parts: Ml
   if (w.has("attn_kv_b") && !w.has("attn_k_b")) {
     // Files of early converters keep both matrices in one: keys and values of each head are worked out and cached.
     const u = op.mul_mat(w("attn_kv_b", [kv_lora_rank, n_head * (n_nope + v_head_dim)]), c).heads(n_head);
-    const ones = op.constant("ones", new Float32Array(n_head).fill(1), [1, n_head]);
+    const ones = op.constant(`ones.${n_head}`, new Float32Array(n_head).fill(1), [1, n_head]);
     const k = joined(u.slice(0, n_nope), k_rope && op.mix(k_rope, ones));
     const kv = op.kv(`blk.${il}`, k, u.slice(n_nope, v_head_dim));
     const query = tempered(joined(q.slice(0, n_nope), q_rope));
@@ -115,7 +115,7 @@ export function mla(op: Ops, w: Weights, s: MlaSpec, il: number, x: T, parts: Ml
     const keys = op.stream(`blk.${il}.k`, kv_lora_rank + n_rope, { role: "k" });
     op.write(joined(c.heads(1), k_rope), keys);
     const absorbed = op.mul_mat(w("attn_k_b", [n_nope, kv_lora_rank, n_head], { reshape: true }), q.slice(0, n_nope));
-    const query = tempered(joined(absorbed, q_rope)); //                            [r + n_rope, n_head, n_tok]
+    const query = tempered(joined(absorbed, q_rope)); //                                   [r + n_rope, n_head, n_tok]
     const options = { scale: s.attn_scale, n_head_kv: 1, dv: kv_lora_rank };
     const y = op.attention(query, { k: keys, ...chosen }, options); //                     [r, n_head, n_tok]
     o = op.mul_mat(w("attn_v_b", [kv_lora_rank, v_head_dim, n_head], { reshape: true }), y);
