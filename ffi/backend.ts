@@ -155,7 +155,7 @@ class NativeCache extends Handle implements CacheHandle {
 }
 
 /** A step's input as `bl_program_step` reads it. */
-function stepWords(input: StepInput): Int32Array<ArrayBuffer> {
+export function stepWords(input: StepInput): Int32Array<ArrayBuffer> {
   const counts = [input.tokens.length, input.outRows.length, input.n_seq, ...input.n_page];
   const derived = input.derived.map((d) => new Int32Array(d.buffer, d.byteOffset, d.length));
   const { tokens, positions, seqs, outRows, targets, pages } = input;

@@ -6,7 +6,8 @@
  *   deno task build [--only cpu|cuda] [--cuda-arch 90a[,80...]] [--cxx COMPILER] [--jobs N] [--sanitize address,undefined|thread]
  *                   [--test] [--verbose]
  *
- * `--sanitize` builds into build/asan or build/tsan; `--test` also links and runs csrc/tests.
+ * `--sanitize` builds into build/asan or build/tsan; `--test` also links and runs csrc/tests, on the op
+ * cases that scripts/dump_op_cases.ts has written (it needs the plain library).
  * @module
  */
 import { createHash } from "node:crypto";
@@ -303,7 +304,8 @@ async function build(options: Options): Promise<void> {
     const program = join(out, "native_tests");
     const testLink = ["-pthread", ...(sanitize === undefined ? [] : [`-fsanitize=${sanitize}`])];
     await link(cxx.command, testLink, [...host, ...tests].map((j) => j.object), program);
-    const child = await new Deno.Command(program, { stdout: "inherit", stderr: "inherit" }).output();
+    const args = [join(root, "build", "op_cases")];
+    const child = await new Deno.Command(program, { args, stdout: "inherit", stderr: "inherit" }).output();
     if (!child.success) throw new BuildError(`native_tests failed with exit status ${child.code}`);
   }
   // Other invocations (--only, --test) leave their objects: only a plain build knows them all.

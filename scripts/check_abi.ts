@@ -99,12 +99,12 @@ for (const [name, op] of info) {
 const table = await read("ops.def");
 for (const block of table.split(/^op /m).slice(1)) {
   const name = block.split(" ", 1)[0];
-  const params = /^  param (.*)$/m.exec(block)?.[1].split(/\s+/) ?? [];
+  const params = /^ {2}param (.*)$/m.exec(block)?.[1].split(/\s+/) ?? [];
   // An enum is a u32.
   const kinds = params.map((p) => p.split(":")).map(([n, kind]) => [n, ["i32", "f32"].includes(kind) ? kind : "u32"]);
   same(`kinds of ${name}'s parameters`, info.find(([o]) => o === name)?.[1].params, kinds);
 }
-const enums = [...table.matchAll(/^enum (\w+)\n((?:  .*\n)+)/gm)];
+const enums = [...table.matchAll(/^enum (\w+)\n((?: {2}.*\n)+)/gm)];
 for (const [, name, lines] of enums) {
   const prefix = `BL_${name.replace(/_KIND$|_RULE$/, "")}_`;
   const wanted = Object.fromEntries(

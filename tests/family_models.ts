@@ -94,10 +94,69 @@ const GATED_DELTA = {
 };
 /** -e^A_log, about -1. */
 const DECAY: [RegExp, (z: number) => number] = [/ssm_a$/, (z) => -Math.exp(0.5 * z)];
+const HYPER = {
+  "hyper_connection.count": 4,
+  "hyper_connection.sinkhorn_iterations": 20,
+  "hyper_connection.epsilon": f32(1e-6),
+};
+/** One key head of 32 numbers that are values too, a window, compressed rows. */
+const COMPRESSED = {
+  ...EXPERTS,
+  ...INDEXER,
+  ...HYPER,
+  "attention.head_count_kv": 1,
+  "attention.q_lora_rank": 48,
+  "attention.sliding_window": 20,
+  "attention.output_group_count": 2,
+  "attention.output_lora_rank": 32,
+  "attention.indexer.key_length": 32,
+  "attention.compress_rope_freq_base": f32(160000),
+  "rope.dimension_count": 16,
+  "rope.scaling.type": "yarn",
+  "rope.scaling.factor": f32(4),
+  "rope.scaling.original_context_length": 64,
+  expert_shared_count: 1,
+  expert_gating_func: 4,
+  expert_weights_scale: f32(1.5),
+};
+/** Small enough that some products are clamped. */
+const clamps = (n: number) => {
+  const values = floats(...new Array<number>(n).fill(1));
+  return { swiglu_clamp_exp: values, swiglu_clamp_shexp: values };
+};
+const longs = (...values: bigint[]): GgufValue => ({ type: "array", elem: "u64", value: BigUint64Array.from(values) });
+/** Two heads for each of two and three tokens; the products of ids and multipliers are near 2^63. */
+const NGRAM = {
+  multipliers: [90071992547409931n, 60071992547409937n, 30071992547409941n],
+  primes: [31n, 37n, 41n, 43n],
+  offsets: [0n, 31n, 68n, 109n],
+};
 const YARN = {
   "rope.scaling.type": "yarn",
   "rope.scaling.factor": f32(4),
   "rope.scaling.original_context_length": 64,
+};
+
+const GLM5: FamilyModel = {
+  arch: "glm5-next",
+  keys: {
+    ...LATENT,
+    ...V3_EXPERTS,
+    ...KDA,
+    ...INDEXER,
+    nextn_predict_layers: 1,
+    block_count: 4,
+    "attention.head_count_kv": [0, 1, 0, 1],
+    "rope.dimension_count": 0,
+    "attention.key_length": 64,
+    "attention.key_length_mla": 32,
+    "kda.gate_lower_bound": f32(-5),
+    "attention.indexer.kpool": 4,
+    ...HYPER,
+    ...clamps(4),
+  },
+  with: /exp_probs_b|^output\.weight|ssm_a$/,
+  fill: [DECAY],
 };
 
 /** By name; a family may have several. */
@@ -216,7 +275,7 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
   },
   deepseek32: {
     arch: "deepseek32",
-    keys: { ...LATENT, ...V3_EXPERTS, ...INDEXER },
+    keys: { ...LATENT, ...V3_EXPERTS, ...INDEXER, block_count: 3, nextn_predict_layers: 1 },
     with: /exp_probs_b|^output\.weight/,
   },
   "glm-dsa": {
@@ -253,7 +312,7 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
       ...KDA,
       ...INDEXER,
       "kda.gate_lower_bound": f32(-5),
-      expert_latent_length: 32,
+      expert_latent_length: 48,
       "activation.situ_beta": f32(4),
       "activation.situ_linear_beta": f32(25),
       "attn_res.block_size": 2,
@@ -261,29 +320,75 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
     with: /exp_probs_b|^output\.weight|ssm_a$|ssm_g\.weight/,
     fill: [DECAY],
   },
-  "glm5-next": {
-    arch: "glm5-next",
+  "glm5-next": GLM5,
+  // A name that other converters give it.
+  glm5next: { ...GLM5, arch: "glm5next" },
+  deepseek4: {
+    arch: "deepseek4",
     keys: {
-      ...LATENT,
-      ...V3_EXPERTS,
-      ...KDA,
-      ...INDEXER,
-      nextn_predict_layers: 1,
+      ...COMPRESSED,
+      ...clamps(4),
       block_count: 4,
-      "attention.head_count_kv": [0, 1, 0, 1],
-      "rope.dimension_count": 0,
-      "attention.key_length": 64,
-      "attention.key_length_mla": 32,
-      "kda.gate_lower_bound": f32(-5),
-      "attention.indexer.kpool": 4,
-      "hyper_connection.count": 4,
-      "hyper_connection.sinkhorn_iterations": 20,
-      "hyper_connection.epsilon": f32(1e-6),
-      swiglu_clamp_exp: floats(1, 1, 1, 1),
-      swiglu_clamp_shexp: floats(1, 1, 1, 1),
+      nextn_predict_layers: 1,
+      hash_layer_count: 1,
+      "attention.compress_ratios": [0, 4, 128, 0],
     },
-    with: /exp_probs_b|^output\.weight|ssm_a$/,
+    with: /blk\.[123]\.exp_probs_b\.bias|^output\.weight/,
+    ints: [[/ffn_gate_tid2eid/, 6]],
+  },
+  deepseek41: {
+    arch: "deepseek41",
+    keys: {
+      ...COMPRESSED,
+      ...clamps(5),
+      block_count: 5,
+      // Layer 2 reads what layer 1 makes and chooses, layer 4 chooses among the blocks and rows of layer 3.
+      "attention.compress_ratios": [0, 2, 2, 1, 1],
+      "attention.candidate_source_layer_id": 3,
+      "attention.candidate_block_size": 8,
+      "attention.candidate_topk_blocks": 5,
+      "engram.layer_ids": [1],
+      "engram.head_count": 2,
+      "engram.key_length": 16,
+      "engram.max_ngram_size": 3,
+      "engram.multipliers": longs(...NGRAM.multipliers),
+      "engram.primes": longs(...NGRAM.primes),
+      "engram.offsets": longs(...NGRAM.offsets),
+      "engram.token_map": Array.from({ length: N_VOCAB }, (_, i) => i % 50),
+      "engram.pad_id": 2,
+    },
+    with:
+      /blk\.1\.(attn_compressor_|indexer\.|engram_)|blk\.3\.(attn_compressor_(kv|norm)|indexer\.)|blk\.4\.indexer\.(attn_q_b|proj)|exp_probs_b\.bias|^output\.weight/,
+    extra: [{ name: "blk.1.engram_embd.weight", ne: [16, 160] }],
+  },
+  qwen4exp: {
+    arch: "qwen4exp",
+    keys: {
+      ...EXPERTS,
+      ...GATED_DELTA,
+      ...INDEXER,
+      "ssm.group_count": 1,
+      "rope.dimension_sections": [2, 1, 1, 0],
+      block_count: 4,
+      nextn_predict_layers: 1,
+      full_attention_interval: 2,
+      expert_shared_feed_forward_length: 32,
+      "hyper_connection.count": 4,
+      "hyper_connection.low_rank": 16,
+      "attention.compress_ratios": [0, 4, 0],
+      "ple.layers": [2],
+      "ple.ngram_size": 3,
+      "ple.heads_per_ngram": 2,
+      "ple.conv_kernel": 4,
+      "ple.eos_token_id": 7,
+      "ple.layer_multipliers": longs(...NGRAM.multipliers),
+      "ple.head_vocab_sizes": longs(...NGRAM.primes),
+      "ple.head_offsets": longs(...NGRAM.offsets),
+      embedding_length_per_layer_input: 16,
+    },
+    with: /ssm_a$|ffn_gate_inp_shexp|^output\.weight/,
     fill: [DECAY],
+    extra: [{ name: "per_layer_token_embd.weight", ne: [16, 160] }],
   },
   qwen3next: {
     arch: "qwen3next",

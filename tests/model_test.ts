@@ -1,14 +1,16 @@
 /** Binding, planning and running model files: what is refused, and by which name. */
 import assert from "node:assert/strict";
+import fc from "fast-check";
 import { BloomeryError } from "../core/errors.ts";
 import { Engine } from "../core/engine/mod.ts";
 import { bindModel, buildProgram } from "../core/arch/model.ts";
+import type { GgufValue } from "../core/gguf/metadata.ts";
 import { openGguf } from "../core/gguf/read.ts";
 import { describePlan, planModel, type PlanOptions } from "../core/plan/plan.ts";
 import { encodeProgram } from "../core/program/encode.ts";
 import { openReferenceBackend } from "../core/program/reference.ts";
 import { testFolder } from "./models.ts";
-import { FAMILY_MODELS, type FamilyOptions, writeFamilyModel } from "./family_models.ts";
+import { FAMILY_MODELS, familyFile, type FamilyOptions, writeFamilyModel } from "./family_models.ts";
 
 let n = 0;
 async function bind(model: string, options: FamilyOptions = {}): Promise<ReturnType<typeof bindModel>> {
@@ -63,6 +65,66 @@ Deno.test("bindModel() names what a model file lacks or has wrong", async () => 
     written: { "llama.rope.scaling.type": { type: "str", value: "twisted" } },
   });
   await refuses("model.missing_key", "gemma3", { missing: ["gemma3.attention.sliding_window"] }, /sliding_window/);
+});
+
+Deno.test("bindModel() refuses keys of sparse and hashed families that do not fit each other", async () => {
+  const refusesKey = (model: string, key: string, value: GgufValue) =>
+    refuses("model.key_value", model, { written: { [`${FAMILY_MODELS[model].arch}.${key}`]: value } }, new RegExp(key));
+  const u32 = (value: number): GgufValue => ({ type: "u32", value });
+  const ints = (...v: number[]): GgufValue => ({ type: "array", elem: "i32", value: Int32Array.from(v) });
+  const longs = (...v: bigint[]): GgufValue => ({ type: "array", elem: "u64", value: BigUint64Array.from(v) });
+  const flags = (...v: number[]): GgufValue => ({ type: "array", elem: "bool", value: Uint8Array.from(v) });
+  await refusesKey("deepseek2, V3", "rope.dimension_count", u32(48)); // a head without its own part
+  await refusesKey("glm-dsa", "attention.indexer.types", flags(0, 1, 1)); // no rows to share
+  await refusesKey("glm5-next", "attention.indexer.kpool", u32(5)); // no divisor of top_k
+  await refusesKey("glm5-next", "rope.dimension_count", u32(16));
+  await refusesKey("deepseek4", "attention.compress_ratios", ints(0, 2, 128, 0)); // V4.1's
+  await refusesKey("deepseek4", "attention.output_group_count", u32(3));
+  await refusesKey("deepseek41", "attention.compress_ratios", ints(0, 2, 4, 1, 1)); // layer 2 reads rows of ratio 2
+  await refusesKey("deepseek41", "attention.index_source_layer_ids", ints(1, 3)); // layer 4 has the tensors
+  await refusesKey("deepseek41", "attention.candidate_source_layer_id", u32(2));
+  await refusesKey("deepseek41", "engram.primes", longs(31n, 37n, 41n));
+  await refusesKey("deepseek41", "engram.offsets", longs(0n, 31n, 68n, 129n)); // past the table
+  await refusesKey("qwen4exp", "ple.layer_multipliers", longs(3n, 5n));
+  await refusesKey("qwen4exp", "ple.layers", ints(1, 2));
+  await refusesKey("qwen3next", "ssm.group_count", u32(3));
+  await refusesKey("kimi-k3", "attn_res.block_size", u32(0));
+});
+
+Deno.test("bindModel() gives a model or an error of the hierarchy, whatever a key holds", () => {
+  const files = Object.keys(FAMILY_MODELS).map((name) => familyFile(name));
+  const number = fc.oneof(fc.constantFrom(0, 1, 2, 3, 7, 64, 2 ** 32 - 1), fc.nat(300));
+  const real = fc.oneof(fc.constantFrom(0, -1, NaN, Infinity), fc.float());
+  /** A value of the same kind as the one there is, or none. */
+  const other = (was: GgufValue): fc.Arbitrary<GgufValue | undefined> => {
+    const array = (ints: number[]): GgufValue => ({ type: "array", elem: "i32", value: Int32Array.from(ints) });
+    const made = was.type === "array"
+      ? fc.array(fc.integer({ min: -1, max: 300 }), { maxLength: 12 }).map(array)
+      : was.type === "f32"
+      ? real.map((value): GgufValue => ({ type: "f32", value }))
+      : number.map((value): GgufValue => ({ type: "u32", value }));
+    return fc.option(made, { nil: undefined });
+  };
+  const change = fc.constantFrom(...files).chain((file) =>
+    fc.constantFrom(...file.metadata.keys()).chain((key) =>
+      other(file.metadata.get(key)!).map((value) => ({ file, key, value }))
+    )
+  );
+  fc.assert(
+    fc.property(change, ({ file, key, value }) => {
+      const was = file.metadata.get(key)!;
+      if (value) file.metadata.set(key, value);
+      else file.metadata.remove(key);
+      try {
+        bindModel(file);
+      } catch (e) {
+        assert.ok(e instanceof BloomeryError, `${file.name}, ${key}: ${e}`);
+      } finally {
+        file.metadata.set(key, was);
+      }
+    }),
+    { numRuns: 500 },
+  );
 });
 
 Deno.test("bindModel() warns of tensors and keys that nobody uses", async () => {

@@ -22,7 +22,11 @@ export function readDeepSeek(k: Keys): DeepSeekSpec {
   k.u32("attention.head_count_kv", 1); // 1 where keys are the latent, head_count where they are expanded: the tensors tell
   // Early files do not name the rule of scores: those with a selection bias are sigmoid.
   const biased = k.file.has(`blk.${s.n_layer - 1}.exp_probs_b.bias`);
-  const moe = readSharedMoe(k, s.n_layer, biased ? V3_ROUTER : { ...V3_ROUTER, score: "softmax", renorm: false });
+  const moe = readSharedMoe(
+    k,
+    s.n_layer,
+    biased ? V3_ROUTER : { ...V3_ROUTER, score: "softmax", renorm: k.arch === "mistral4" },
+  );
   // V2 ranks a group of experts by its best one, V3 by its best two.
   const group_top = moe.moe.score === "softmax" && k.arch === "deepseek2" ? 1 : 2;
   // Mistral Small 4's converter does not write the temperature that its configuration has.

@@ -8,11 +8,11 @@
  */
 import type { Ops, Segment, Stream, T, Weights } from "../program/program.ts";
 import type { Architecture, Spec } from "./architecture.ts";
-import { embed, gatedFfn, linear, readSpec, unembed } from "./decoder.ts";
+import { embed, linear, readSpec, unembed } from "./decoder.ts";
 import { around, collapse, type HyperSpec, outStreams, readHyper, streamsOf } from "./hyper.ts";
 import { type IndexerSpec, indexQueries, readIndexer } from "./indexer.ts";
 import type { Keys } from "./keys.ts";
-import { type Clamps, experts, readClamps, readSharedMoe, route, type SharedMoeSpec, V3_ROUTER } from "./moe.ts";
+import { type Clamps, readClamps, readSharedMoe, sharedMoeFfn, type SharedMoeSpec, V3_ROUTER } from "./moe.ts";
 import { readRope, type Rope } from "./rope.ts";
 
 export interface DeepSeek4Spec extends Spec, SharedMoeSpec {
@@ -43,7 +43,8 @@ export function readDeepSeek4(k: Keys): DeepSeek4Spec {
   k.want(n_rot >= 2 && n_rot % 2 === 0 && n_rot <= head_dim, "rope.dimension_count", n_rot, `even, up to ${head_dim}`);
   k.want(n_head >= 1 && n_head % o_groups === 0, "attention.output_group_count", o_groups, `a divisor of ${n_head}`);
   k.want(window >= 1, "attention.sliding_window", window, "at least 1");
-  k.want(k.u32("attention.head_count_kv", 1) === 1, "attention.head_count_kv", "another", "1");
+  const n_head_kv = k.u32("attention.head_count_kv", 1);
+  k.want(n_head_kv === 1, "attention.head_count_kv", n_head_kv, "1");
   // Of no effect: every layer has the window; the width of what a draft block reads.
   k.perLayer("attention.sliding_window_pattern", s.n_layer, 1);
   k.u32("embedding_length_out", 0);
@@ -142,8 +143,7 @@ export function ffn(op: Ops, s: DeepSeek4Spec, il: number, x: T): T {
   const given = il < s.n_hash
     ? op.get_rows(w("ffn_gate_tid2eid", [moe.n_expert_used, s.n_vocab]), op.tokens)
     : undefined;
-  const routed = experts(op, w, moe, x, route(op, w, moe, x, given));
-  return op.add(routed, gatedFfn(op, w, x, s.n_ff_shexp, s.clamps.shared[il], "_shexp"));
+  return sharedMoeFfn(op, w, { ...s, moe }, il, x, { act: s.clamps.shared[il], given });
 }
 
 /** Both sublayers of a block on the streams h `[n_embd, n_stream, n_tok]`. */

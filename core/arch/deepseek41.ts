@@ -11,14 +11,10 @@ import type { Ops, Stream, T, Weights } from "../program/program.ts";
 import type { Architecture } from "./architecture.ts";
 import { embed, head, linear } from "./decoder.ts";
 import { attend, type DeepSeek4Spec, ffn, readDeepSeek4, turn } from "./deepseek4.ts";
+import { engram, type EngramSpec, readEngram } from "./engram.ts";
 import { collapse, site, streamsOf } from "./hyper.ts";
 import { indexQueries } from "./indexer.ts";
 import type { Keys } from "./keys.ts";
-import { checkNgram, ngramRows, type NgramSpec } from "./ngram.ts";
-
-interface Engram extends NgramSpec {
-  readonly il: number;
-}
 
 interface DeepSeek41Spec extends DeepSeek4Spec {
   /** Layers that make compressed rows, and layers that choose among them. */
@@ -26,10 +22,7 @@ interface DeepSeek41Spec extends DeepSeek4Spec {
   readonly index_source: readonly boolean[];
   /** The layer whose blocks later choices are limited to, positions of a block, and how many blocks. */
   readonly candidates: { readonly il: number; readonly unit: number; readonly n: number };
-  readonly engrams: readonly Engram[];
-  /** Class of every token id, and that of the token which stands before a text. */
-  readonly token_class: readonly bigint[];
-  readonly pad_class: bigint;
+  readonly engram: EngramSpec;
 }
 
 function spec(k: Keys): DeepSeek41Spec {
@@ -50,66 +43,19 @@ function spec(k: Keys): DeepSeek41Spec {
     const fits = ratios[il] === 0 || (ratios[il] === ratios[source] && index_source.indexOf(true) <= il);
     k.want(fits, "attention.compress_ratios", ratios[il], `that of the layer ${il} reads from, ${ratios[source]}`);
   }
-  const token_class = k.ints("engram.token_map", []).map(BigInt), pad_class = BigInt(k.u32("engram.pad_id", 0));
-  const engrams = readEngrams(k);
-  k.want(
-    engrams.length === 0 || token_class.length >= s.n_vocab,
-    "engram.token_map",
-    token_class.length,
-    `${s.n_vocab} ids`,
-  );
   const candidates = {
     il: k.u32("attention.candidate_source_layer_id", 20),
     unit: k.u32("attention.candidate_block_size", 8),
     n: k.u32("attention.candidate_topk_blocks", 2048),
   };
-  return { ...s, kv_source, index_source, candidates, engrams, token_class, pad_class };
-}
-
-/**
- * Each site's share of the hash arrays. Its table is `blk.N.engram_embd`, or a part of `per_layer_token_embd` with offsets that
- * count from the first site's first row.
- */
-function readEngrams(k: Keys): Engram[] {
-  const layers = k.ints("engram.layer_ids", []);
-  if (layers.length === 0) return [];
-  const names = { multipliers: "engram.multipliers", primes: "engram.primes", offsets: "engram.offsets" };
-  const n_head = k.u32("engram.head_count"), n_token = k.u32("engram.max_ngram_size"), n = n_head * (n_token - 1);
-  const part = (key: string, i: number, n: number) => k.bigints(key).slice(i * n, (i + 1) * n);
-  return layers.map((il, i) => {
-    const own = `blk.${il}.engram_embd.weight`, table = k.file.has(own) ? own : "per_layer_token_embd.weight";
-    return {
-      il,
-      ...checkNgram(k, {
-        table,
-        n_rows: k.file.tensor(table).ne[1] ?? 1,
-        width: k.u32("engram.key_length"),
-        multipliers: part(names.multipliers, i, n_token),
-        n_head,
-        primes: part(names.primes, i, n),
-        offsets: part(names.offsets, i, n),
-      }, names),
-    };
-  });
-}
-
-/** Adds what the tables hold for the last tokens to each stream, by a gate of the stream and a key. */
-function engram(op: Ops, s: DeepSeek41Spec, e: Engram, h: T): T {
-  const w = op.weights(`blk.${e.il}`), n = s.hyper.n_stream, D = s.n_embd;
-  const rows = ngramRows(op, `engram.${e.il}`, e, (token) => {
-    // From the beginning of the text on, everything before it is the padding token.
-    let before = false;
-    return e.multipliers.map((_, back) => {
-      const id = token(back);
-      before ||= id < 0;
-      return before ? s.pad_class : s.token_class[id];
-    });
-  });
-  const kv = linear(op, w, "engram_wkv", rows, (n + 1) * D);
-  const normed = (y: T, name: string) => op.rms_norm(y, w(name, [D, n]), s.norm_eps);
-  const dot = op.dot(normed(h, "engram_q"), normed(kv.slice(0, n * D).heads(n), "engram_k")); // [1, n, n_tok]
-  const gate = op.unary("sigmoid", op.unary("signed_sqrt", op.scale(dot, D ** -0.5), 1e-6));
-  return op.add(h, op.mul(kv.slice(n * D, D).heads(1), gate));
+  const key = "attention.candidate_source_layer_id", at = candidates.il;
+  k.want(
+    index_source[at] && kv_source.lastIndexOf(true) <= at,
+    key,
+    at,
+    "a layer that chooses rows, none behind it that makes them",
+  );
+  return { ...s, kv_source, index_source, candidates, engram: readEngram(k, s) };
 }
 
 /** What layers leave to the layers after them. */
@@ -168,8 +114,8 @@ function build(op: Ops, s: DeepSeek41Spec): T {
   // The first site reads the first stream.
   let pre = op.constant("first_stream", Float32Array.from({ length: n }, (_, j) => j === 0 ? 1 : 0), [n, 1]);
   for (let il = 0; il < s.n_layer; il++) {
-    const w = op.weights(`blk.${il}`), memory = s.engrams.find((e) => e.il === il);
-    if (memory) h = engram(op, s, memory, h);
+    const w = op.weights(`blk.${il}`);
+    h = engram(op, s.engram, il, h);
     for (const name of ["attn", "ffn"] as const) {
       const next = site(op, w, s.hyper, name, h);
       const x = op.rms_norm(collapse(op, h, pre), w(`${name}_norm`, [s.n_embd]), s.norm_eps);

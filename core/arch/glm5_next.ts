@@ -70,7 +70,7 @@ function attention(op: Ops, s: Glm5Spec, il: number, x: T, latent: boolean): T {
 function ffn(op: Ops, s: Glm5Spec, il: number, x: T): T {
   const w = op.weights(`blk.${il}`), moe = { ...s.moe, act: s.clamps.routed[il] };
   const f = op.rms_norm(x, w("ffn_norm", [s.n_embd]), s.norm_eps);
-  return sharedMoeFfn(op, w, { ...s, moe }, il, f, s.clamps.shared[il]);
+  return sharedMoeFfn(op, w, { ...s, moe }, il, f, { act: s.clamps.shared[il] });
 }
 
 function build(op: Ops, s: Glm5Spec): T {

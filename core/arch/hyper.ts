@@ -30,7 +30,7 @@ export function readHyper(k: Keys): HyperSpec {
 
 /** `n` streams that are all x: `[n_embd, n_tok]` -> `[n_embd, n, n_tok]`. */
 export function streamsOf(op: Ops, x: T, n: number): T {
-  return op.mix(x.heads(1), op.constant("ones", new Float32Array(n).fill(1), [1, n]));
+  return op.mix(x.heads(1), op.constant(`ones.${n}`, new Float32Array(n).fill(1), [1, n]));
 }
 
 /** The weighted sum of the streams: h `[n_embd, n, n_tok]`, pre `[n, 1, n_tok]` or a weight `[n, 1]` -> `[n_embd, n_tok]`. */

@@ -33,6 +33,12 @@ function spec(k: Keys): KimiK3Spec {
   const s = readKimi(k, { act }), n_block = k.u32("attn_res.block_size");
   k.want(n_block >= 1, "attn_res.block_size", n_block, "at least 1");
   const indexer = k.has("attention.indexer.top_k") ? readIndexer(k) : undefined;
+  k.want(
+    !indexer || s.q_lora_rank > 0,
+    "attention.q_lora_rank",
+    s.q_lora_rank,
+    "at least 1: the indexer reads the query's latent",
+  );
   return { ...s, n_latent: k.u32("expert_latent_length"), n_block, indexer };
 }
 

@@ -47,6 +47,8 @@ export function readMla(k: Keys, s: Spec, options: MlaOptions = {}): MlaSpec {
   k.want(heads.length > 0 && heads.every((n) => n === heads[0]), "attention.head_count", heads, "one number");
   const n_rope = k.u32("rope.dimension_count"), n_qk = k.u32("attention.key_length_mla", k.u32("attention.key_length"));
   k.want(n_rope % 2 === 0 && n_rope < n_qk, "rope.dimension_count", n_rope, `an even number below the head's ${n_qk}`);
+  const kv_lora_rank = k.u32("attention.kv_lora_rank");
+  k.want(kv_lora_rank >= 1, "attention.kv_lora_rank", kv_lora_rank, "at least 1");
 
   const yarn = k.str("rope.scaling.type", "linear") === "yarn" ? readYarn(k) : undefined;
   // Converters of these families write 0.1 mscale_all_dim. They do not write mscale, which released models have equal to it: then
@@ -58,7 +60,7 @@ export function readMla(k: Keys, s: Spec, options: MlaOptions = {}): MlaSpec {
   return {
     n_head: heads[0],
     q_lora_rank: k.u32("attention.q_lora_rank", 0),
-    kv_lora_rank: k.u32("attention.kv_lora_rank"),
+    kv_lora_rank,
     qk_nope_head_dim: n_qk - n_rope,
     qk_rope_head_dim: n_rope,
     v_head_dim: k.u32("attention.value_length_mla", k.u32("attention.value_length")),
@@ -101,10 +103,10 @@ export function mla(op: Ops, w: Weights, s: MlaSpec, il: number, x: T, parts: Ml
   const chosen = parts.select && latent ? parts.select(latent) : {};
 
   let o: T; //                                                                             [v_head_dim, n_head, n_tok]
-  if (w.has("attn_kv_b")) {
+  if (w.has("attn_kv_b") && !w.has("attn_k_b")) {
     // Files of early converters keep both matrices in one: keys and values of each head are worked out and cached.
     const u = op.mul_mat(w("attn_kv_b", [kv_lora_rank, n_head * (n_nope + v_head_dim)]), c).heads(n_head);
-    const ones = op.constant("ones", new Float32Array(n_head).fill(1), [1, n_head]);
+    const ones = op.constant(`ones.${n_head}`, new Float32Array(n_head).fill(1), [1, n_head]);
     const k = joined(u.slice(0, n_nope), k_rope && op.mix(k_rope, ones));
     const kv = op.kv(`blk.${il}`, k, u.slice(n_nope, v_head_dim));
     const query = tempered(joined(q.slice(0, n_nope), q_rope));
@@ -112,11 +114,11 @@ export function mla(op: Ops, w: Weights, s: MlaSpec, il: number, x: T, parts: Ml
   } else {
     const keys = op.stream(`blk.${il}.k`, kv_lora_rank + n_rope, { role: "k" });
     op.write(joined(c.heads(1), k_rope), keys);
-    const absorbed = op.mul_mat(w("attn_k_b", [n_nope, kv_lora_rank, n_head]), q.slice(0, n_nope));
-    const query = tempered(joined(absorbed, q_rope)); //                            [r + n_rope, n_head, n_tok]
+    const absorbed = op.mul_mat(w("attn_k_b", [n_nope, kv_lora_rank, n_head], { reshape: true }), q.slice(0, n_nope));
+    const query = tempered(joined(absorbed, q_rope)); //                                   [r + n_rope, n_head, n_tok]
     const options = { scale: s.attn_scale, n_head_kv: 1, dv: kv_lora_rank };
     const y = op.attention(query, { k: keys, ...chosen }, options); //                     [r, n_head, n_tok]
-    o = op.mul_mat(w("attn_v_b", [kv_lora_rank, v_head_dim, n_head]), y);
+    o = op.mul_mat(w("attn_v_b", [kv_lora_rank, v_head_dim, n_head], { reshape: true }), y);
   }
   return linear(
     op,

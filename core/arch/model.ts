@@ -49,6 +49,18 @@ function refuseProblems(file: ModelFile, arch: Spec, problems: readonly BindProb
   );
 }
 
+/** What a part of an architecture uses of a file, and what it does not find there. */
+function dryRun(file: ModelFile, build: (op: Ops) => void): { used: Program; problems: readonly BindProblem[] } {
+  const op = new Ops({ n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, file);
+  try {
+    build(op);
+  } catch (e) {
+    // Keys that do not fit the tensors may give ops that do not fit each other; the tensors then tell which.
+    if (op.problems.length === 0) throw e;
+  }
+  return { used: op.finish(), problems: op.problems };
+}
+
 /** Tensors that are in the file for readers of other versions or for image tokens, and change nothing. */
 const WITHOUT_EFFECT =
   /^(rope_freqs\.weight|rope_factors_(long|short)\.weight|blk\.\d+\.(attn_rot_embd\.weight|rope_freqs\.weight|exp_probs_b_vl\.bias)|.*\.input_scale)$/;
@@ -62,15 +74,11 @@ export function bindModel(file: ModelFile): Model {
   const arch = architectureOf(file);
   const keys = new Keys(file, name);
   const spec = arch.spec(keys);
-  const op = new Ops({ n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, file);
-  arch.build(op, spec);
-  const used = op.finish();
-  const draft = new Ops({ n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, file);
-  arch.draft?.(draft, spec);
-  const problems = [...op.problems, ...draft.problems];
-  if (problems.length > 0) refuseProblems(file, spec, problems);
+  const { used, problems } = dryRun(file, (op) => arch.build(op, spec));
+  const draft = dryRun(file, (op) => arch.draft?.(op, spec));
+  if (problems.length + draft.problems.length > 0) refuseProblems(file, spec, [...problems, ...draft.problems]);
 
-  const known = new Set([...used.weights, ...draft.finish().weights].map((w) => w.name));
+  const known = new Set([...used.weights, ...draft.used.weights].map((w) => w.name));
   const unused = file.tensors.map((t) => t.name).filter((t) => !known.has(t) && !WITHOUT_EFFECT.test(t));
   const beyond = unused.filter((t) => Number(/^blk\.(\d+)\./.exec(t)?.[1] ?? -1) >= spec.n_layer);
   if (beyond.length > 0) {

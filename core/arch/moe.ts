@@ -100,9 +100,9 @@ export function experts(op: Ops, w: Weights, m: MoeSpec, x: T, { ids, weights }:
   return op.expert_sum(y, weights);
 }
 
-/** Router and experts of one layer. */
-export function moeFfn(op: Ops, w: Weights, m: MoeSpec, x: T): T {
-  return experts(op, w, m, x, route(op, w, m, x));
+/** Router and experts of one layer; `given` names the experts of each row. */
+export function moeFfn(op: Ops, w: Weights, m: MoeSpec, x: T, given?: T): T {
+  return experts(op, w, m, x, route(op, w, m, x, given));
 }
 
 /** Feed-forward blocks of DeepSeekMoE (arXiv 2401.06066) and its relatives: the first layers dense, then routed and shared experts. */
@@ -125,10 +125,22 @@ export function readSharedMoe(k: Keys, n_layer: number, defaults: Partial<MoeSpe
   };
 }
 
-/** The feed-forward block of layer `il`; `act` is that of dense layers and shared experts. */
-export function sharedMoeFfn(op: Ops, w: Weights, s: SharedMoeSpec, il: number, x: T, act: Act = s.moe.act): T {
+/**
+ * The feed-forward block of layer `il`.
+ * @param options.act Of dense layers and shared experts, where it is not that of routed ones.
+ * @param options.given The experts of each row, where nothing is to be chosen.
+ */
+export function sharedMoeFfn(
+  op: Ops,
+  w: Weights,
+  s: SharedMoeSpec,
+  il: number,
+  x: T,
+  options: { act?: Act; given?: T | undefined } = {},
+): T {
+  const { act = s.moe.act, given } = options;
   if (il < s.n_dense) return gatedFfn(op, w, x, s.n_ff, act);
-  const routed = moeFfn(op, w, s.moe, x);
+  const routed = moeFfn(op, w, s.moe, x, given);
   if (s.n_ff_shexp === 0) return routed;
   const shared = gatedFfn(op, w, x, s.n_ff_shexp, act, "_shexp");
   if (!w.has("ffn_gate_inp_shexp")) return op.add(routed, shared);

@@ -17,7 +17,6 @@ import type {
   TensorHandle,
   TensorSource,
 } from "../program/backend.ts";
-import { dequantize } from "../program/dequantize.ts";
 import type { Program, WeightDesc } from "../program/program.ts";
 import { noPages, PageList, PagePool } from "./pages.ts";
 import { type KeptPoint, Sequence, type SequenceOwner } from "./sequence.ts";
@@ -447,7 +446,7 @@ export class Engine implements Disposable {
     const worker = async () => {
       for (let w = queue.shift(); w !== undefined; w = queue.shift()) {
         const { type, ne, uses } = w;
-        const handle = await this.backend.loadTensor({ device, type, ne, uses, source: this.#source(w) });
+        const handle = await this.backend.loadTensor({ device, type, ne, uses, source: await this.#source(w) });
         this.#weights.set(w.name, handle);
         done += w.constant ? 0 : this.model.file.tensor(w.name).bytes;
         onProgress?.(done, this.plan.weight_bytes);
@@ -456,11 +455,12 @@ export class Engine implements Disposable {
     await Promise.all(Array.from({ length: LOADS_AT_ONCE }, worker));
   }
 
-  #source(w: WeightDesc): TensorSource {
+  async #source(w: WeightDesc): Promise<TensorSource> {
     if (w.constant) return { data: bytesOf(w.constant) };
     const t = this.model.file.tensor(w.name);
     if (!w.decode) return { path: t.path, offset: t.offset, bytes: t.bytes };
-    return { data: bytesOf(dequantize(t.type, this.model.file.readTensor(t), w.ne.reduce((a, b) => a * b, 1))) };
+    const n = w.ne.reduce((a, b) => a * b, 1);
+    return { data: bytesOf(await this.backend.dequantize(t.type, this.model.file.readTensor(t), n)) };
   }
 }
 

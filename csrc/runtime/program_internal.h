@@ -57,7 +57,7 @@ class OpChecker {
   CacheUse &paged(uint32_t index, uint32_t reach);
   void state(uint32_t index, uint32_t stream, uint64_t ne);
   uint32_t stream(uint32_t cache, uint32_t s, uint64_t ne) const;  // the ratio of stream s, which has ne elements
-  void heads(uint32_t cache, uint32_t s, uint64_t head_dim) const; // whole blocks a head
+  void heads(uint32_t cache, uint32_t s, uint64_t head_dim) const; // whole blocks a head, on a card
 
   void get_rows();
   void norm();

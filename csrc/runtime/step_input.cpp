@@ -9,13 +9,6 @@ namespace bl {
 
 using ull = unsigned long long;
 
-StepReader::StepReader(const Program &program) : program_(program) {
-  uint64_t n = 3 * uint64_t(program.n_tok) + 2 * uint64_t(program.n_out);
-  for (const CacheUse &c : program.caches) n += uint64_t(program.n_seq) * c.n_page;
-  for (const DerivedInput &d : program.derived) n += uint64_t(program.n_tok) * d.n;
-  words_.reserve(n);
-}
-
 const StepInput &StepReader::read(const uint8_t *input, uint64_t n_input) {
   const Program &p = program_;
   const size_t n_count = 3 + p.caches.size();

@@ -43,7 +43,7 @@ struct StepInput {
 
 class StepReader {
  public:
-  explicit StepReader(const Program &program);
+  explicit StepReader(const Program &program) : program_(program) {}
 
   // Copies and checks the words of bl_program_step's `input`.   fails with BL_ERR_INPUT, naming the row, found and wanted
   const StepInput &read(const uint8_t *input, uint64_t n_input);

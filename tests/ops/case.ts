@@ -19,7 +19,7 @@ export interface OpCase {
   readonly cache?: CacheType;
   /** The largest normalized mean squared error against float64, of every f32 output. i32 outputs are equal. */
   readonly nmse: number;
-  /** Rows of each sequence that a benchmark times; all where left out. */
+  /** The last rows of each sequence, which alone a benchmark computes; all where left out. */
   readonly timed?: number;
   /** Rows of one step at most; the longest sequence needs several where it is longer. */
   readonly n_tok?: number;
@@ -67,16 +67,32 @@ export interface Source {
   readonly values: Float32Array | Int32Array;
 }
 
+/** Rows of a sequence that are computed: all, or the last ones in a benchmark. */
+export function computedRows(c: OpCase, seq: number): number {
+  return Math.min(c.sequences[seq], c.timed ?? Infinity);
+}
+
+/** Token id of a sequence's first computed row. */
+export function firstRow(c: OpCase, seq: number): number {
+  let id = 0;
+  for (let i = 0; i < seq; i++) id += computedRows(c, i);
+  return id;
+}
+
 /** Builds the program of a case for one bucket. */
 export class CaseBuilder {
   readonly op: Ops;
   readonly sources = new Map<string, Source>();
+  /** Names of those that stand for activations. */
+  readonly tables = new Set<string>();
+  /** Weights of another variant lie elsewhere: for benchmarks, which have a case's ops several times over. */
+  variant = 0;
   readonly #acts = new Map<string, T>();
   /** Rows of all sequences; the id of the row that poisons. */
   readonly n_rows: number;
 
   constructor(readonly spec: OpCase, readonly seed: number, bucket: Bucket, device = 0) {
-    this.n_rows = spec.sequences.reduce((a, b) => a + b, 0);
+    this.n_rows = firstRow(spec, spec.sequences.length);
     this.op = new Ops(bucket, { find: (name) => this.sources.get(name) }, device);
   }
 
@@ -99,8 +115,9 @@ export class CaseBuilder {
   /** A weight. Large ones in f32 are read by matmuls, the others whole. */
   weight(name: string, ne: readonly number[], options: { type?: string; fill?: Fill } = {}): T {
     const type = ggmlType(options.type ?? "f32");
-    this.#source(`${name}.weight`, ne, type, options.fill ?? normal(), count(ne));
-    return this.op.weights()(name, ne);
+    const full = this.variant === 0 ? name : `${name}.${this.variant}`;
+    this.#source(`${full}.weight`, ne, type, options.fill ?? normal(), count(ne));
+    return this.op.weights()(full, ne);
   }
 
   out(name: string, x: T): void {
@@ -111,6 +128,7 @@ export class CaseBuilder {
     const known = this.#acts.get(name);
     if (known) return known;
     const n = count(dims), ne = [n, this.n_rows + 1];
+    this.tables.add(`${name}.weight`);
     this.#source(`${name}.weight`, ne, ggmlType(type), fill, n * this.n_rows).fill(poison, n * this.n_rows);
     const rows = this.op.get_rows(this.op.weights()(name, ne), this.op.tokens);
     const t = dims.length === 1 ? rows : this.op.view(rows, [...dims, this.op.bucket.n_tok]);

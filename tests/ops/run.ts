@@ -6,8 +6,8 @@
 import assert from "node:assert/strict";
 import { ggmlType, rowBytes } from "../../core/gguf/types.ts";
 import type { Backend, CacheHandle, StepInput, TensorHandle } from "../../core/program/backend.ts";
-import type { Program } from "../../core/program/program.ts";
-import { CaseBuilder, count, type OpCase, type Random, random, type Source } from "./case.ts";
+import { KIND, type Program } from "../../core/program/program.ts";
+import { CaseBuilder, computedRows, count, firstRow, type OpCase, type Random, random, type Source } from "./case.ts";
 
 export const PAGE_SIZE = 64;
 
@@ -70,11 +70,6 @@ export type Outputs = Record<string, Float32Array | Int32Array>;
 
 export function mostRows(schedule: Schedule): number {
   return Math.max(...schedule.map((step) => step.reduce((n, p) => n + p.to - p.from, 0)));
-}
-
-/** Token id of a sequence's first row. */
-function firstRow(c: OpCase, seq: number): number {
-  return c.sequences.slice(0, seq).reduce((a, b) => a + b, 0);
 }
 
 /** Pages of a page table, in an order that is not that of positions. */
@@ -181,20 +176,35 @@ export class CaseRun implements Disposable {
   }
 
   /** One step; outputs of its rows in the order of the pieces. */
-  async step(step: readonly Piece[]): Promise<Outputs> {
+  async step(
+    step: readonly Piece[],
+    names: readonly string[] = this.program.outputs.map((o) => o.name),
+  ): Promise<Outputs> {
     const input = this.input(step);
-    const out = await this.#handle.step(input, this.program.outputs.map((o) => o.name));
+    const out = await this.#handle.step(input, names);
     // Output rows were asked for last to first.
     for (const o of this.program.outputs) {
-      if (this.program.tensors[o.tensor].rows === "out") out[o.name] = reversedRows(out[o.name], input.outRows.length);
+      if (names.includes(o.name) && this.program.tensors[o.tensor].rows === "out") {
+        out[o.name] = reversedRows(out[o.name], input.outRows.length);
+      }
     }
     return out;
+  }
+
+  /** Whether a tensor of the program is a table that stands for activations. */
+  isTable(id: number): boolean {
+    const t = this.program.tensors[id];
+    return t.kind === KIND.WEIGHT && this.builder.tables.has(this.program.weights[t.ref].name);
   }
 
   input(step: readonly Piece[]): StepInput {
     const rows = step.flatMap((p) => Array.from({ length: p.to - p.from }, (_, i) => ({ seq: p.seq, at: p.from + i })));
     const poison = this.spec.sequences.length, n_rows = this.builder.n_rows;
-    const id = (seq: number, at: number) => at < 0 ? -1 : seq === poison ? n_rows : firstRow(this.spec, seq) + at;
+    const id = (seq: number, at: number) => {
+      if (at < 0) return -1;
+      if (seq === poison) return n_rows;
+      return firstRow(this.spec, seq) + at - (this.spec.sequences[seq] - computedRows(this.spec, seq));
+    };
     const seqs = [...new Set(step.map((p) => p.seq))];
     const n = rows.length;
     const outRows = Int32Array.from(rows, (_, i) => n - 1 - i);

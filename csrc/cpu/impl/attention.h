@@ -50,6 +50,23 @@ static inline void decode_head(const uint8_t *row, uint32_t type, uint32_t n, fl
   for (uint64_t i = n; i < round8(n); i++) out[i] = 0.0f;
 }
 
+// n values of a q8_0 row from value `first` on, which need not begin a block; zero-padded as decode_head.
+static inline void decode_span(const uint8_t *row, uint64_t first, uint32_t n, float *out) {
+  for (uint64_t i = 0; i < n; i++) {
+    const uint8_t *block = row + (first + i) / 32 * 34;
+    uint16_t d;
+    memcpy(&d, block, 2);
+    out[i] = f16_to_f32(d) * float(int8_t(block[2 + (first + i) % 32]));
+  }
+  for (uint64_t i = n; i < round8(n); i++) out[i] = 0.0f;
+}
+
+// One of n_head heads of n values of a cache row, as decode_head.
+static inline void decode_head_of(const uint8_t *row, uint64_t row_bytes, uint32_t type, uint32_t head, uint32_t n_head, uint32_t n, float *out) {
+  if (type == TYPE_Q8_0 && n % 32 != 0) decode_span(row, uint64_t(head) * n, n, out);
+  else decode_head(row + row_bytes / n_head * head, type, n, out);
+}
+
 struct FromF16 {
   static inline f32x8 load(const uint8_t *row, uint64_t i) { return load_f16x8(reinterpret_cast<const uint16_t *>(row) + i); }
 };
@@ -196,16 +213,20 @@ static void attend_segment(const AttentionJob &a, const AttentionSegment &g, uin
       const uint32_t w = list != nullptr ? list[base + j] : base + j;
       const uint32_t pos = (w + 1) * g.ratio - 1;
       const uint64_t slot = uint64_t(uint32_t(pages[pos / g.page_size])) * page_rows + pos % g.page_size / g.ratio;
-      k_row[j] = g.k + slot * g.row_k + head_k;
-      if (!part) v_row[j] = g.v + slot * g.row_v + head_v;
-      if (!k_direct) {
-        decode_head(k_row[j], g.type_k, a.dim_k, t.k_buf + j * dim_k);
+      k_row[j] = g.k + slot * g.row_k;
+      if (!part) v_row[j] = g.v + slot * g.row_v;
+      if (k_direct) {
+        k_row[j] += head_k;
+      } else {
+        decode_head_of(k_row[j], g.row_k, g.type_k, kv_head, a.n_head_kv, a.dim_k, t.k_buf + j * dim_k);
         k_row[j] = reinterpret_cast<const uint8_t *>(t.k_buf + j * dim_k);
       }
       if (part) {
         v_row[j] = k_row[j];
-      } else if (!v_direct) {
-        decode_head(v_row[j], g.type_v, a.dim_v, t.v_buf + j * dim_v);
+      } else if (v_direct) {
+        v_row[j] += head_v;
+      } else {
+        decode_head_of(v_row[j], g.row_v, g.type_v, kv_head, a.n_head_kv, a.dim_v, t.v_buf + j * dim_v);
         v_row[j] = reinterpret_cast<const uint8_t *>(t.v_buf + j * dim_v);
       }
     }

@@ -13,7 +13,8 @@ export function matrixCases(size: Size): OpCase[] {
   const big = size === "bench";
   const cases: OpCase[] = [];
   const n_in = big ? 4096 : 512, n_out = big ? 4096 : 19;
-  const n_expert = big ? 32 : 5, n_used = big ? 4 : 2;
+  // Experts are many and narrow.
+  const [e_in, e_out, n_expert, n_used] = big ? [2048, 768, 64, 8] : [512, 19, 5, 2];
 
   for (const type of WEIGHT_TYPES) {
     const nmse = FLOATS.has(type.name) ? NMSE.f32 : NMSE.quantized;
@@ -35,12 +36,12 @@ export function matrixCases(size: Size): OpCase[] {
           b.out("y", b.op.mul_mat(b.weight("w", [n_in, n_out], w), b.act("x", [n_in])));
         },
       }, {
-        name: `MUL_MAT_ID ${type.name} [${n_in}, ${n_out}, ${n_expert}] x ${rows}`,
+        name: `MUL_MAT_ID ${type.name} [${e_in}, ${e_out}, ${n_expert}] x ${rows}`,
         sequences: [rows],
         nmse,
         build(b) {
           const ids = b.rowsOf("ids", [n_used], (next) => different(next, n_used, n_expert));
-          b.out("y", b.op.mul_mat_id(b.weight("w", [n_in, n_out, n_expert], w), b.act("x", [n_in]), ids));
+          b.out("y", b.op.mul_mat_id(b.weight("w", [e_in, e_out, n_expert], w), b.act("x", [e_in]), ids));
         },
       });
     }
