@@ -5,7 +5,8 @@
  * @module
  */
 
-const root = new URL("../", import.meta.url).pathname;
+/** The repository to check, with a trailing slash; its own unless another is named. */
+const root = Deno.args[0] ?? new URL("../", import.meta.url).pathname;
 
 /** Folders each folder may import from, besides itself. `ffi` for the composition points only. */
 const MAY: Readonly<Record<string, readonly string[]>> = {

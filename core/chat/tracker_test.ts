@@ -147,6 +147,73 @@ Deno.test("AnswerTracker is where the same text in one piece is, whatever the to
   );
 });
 
+/** Templates by the least of their text, with what their answers are made of. */
+const families: [template: string, scraps: string][] = [
+  ["<tool_call>", '<think>¦</think>¦<tool_call>¦{"name": "read", "arguments": {"p": "ä"}}¦</tool_call>¦\n'],
+  [
+    "<tool_call> <arg_key>",
+    "<think>¦</think>¦<tool_call>read¦<arg_key>p</arg_key>¦<arg_value>x</arg_value>¦</tool_call>",
+  ],
+  ["[TOOL_CALLS] [ARGS]", '[THINK]¦[/THINK]¦[TOOL_CALLS]¦read[ARGS]¦{"p": "x"}'],
+  [
+    "<|tool_calls_section_begin|> <|tool_call_begin|>",
+    "<think>¦</think>¦<|tool_calls_section_begin|>¦<|tool_call_begin|>functions.read:0¦<|tool_call_argument_begin|>¦{}¦" +
+    "<|tool_call_end|>¦<|tool_calls_section_end|>",
+  ],
+  [
+    "dsml_token ｜DSML｜ tool_calls",
+    '</think>¦<｜DSML｜tool_calls>¦<｜DSML｜invoke name="read">¦<｜DSML｜parameter name="p" string="true">x¦' +
+    "</｜DSML｜parameter>¦</｜DSML｜invoke>¦</｜DSML｜tool_calls>",
+  ],
+  [
+    "<|channel|> <|message|>",
+    "<|channel|>analysis<|message|>¦<|channel|>final<|message|>¦<|end|>¦<|start|>assistant¦ to=functions.read¦{}¦<|call|>",
+  ],
+  [
+    "<|open|> <|close|> <|end_of_msg|>",
+    '<|open|>think<|sep|>¦<|close|>think<|sep|>¦<|open|>tools<|sep|>¦<|open|>call tool="read" index="1"<|sep|>¦' +
+    '<|open|>argument key="p" type="string"<|sep|>x¦<|close|>argument<|sep|>¦<|close|>call<|sep|>¦<|close|>tools<|sep|>',
+  ],
+  [">>>all >>>${recipient}", ">>>¦all\n¦read\n¦{}"],
+  ['<|start_header_id|> "parameters"', '{"name": "read", ¦"parameters": {}}¦<|python_tag|>¦{"a": 1}'],
+];
+
+Deno.test("AnswerTracker is at the same place in every family's answers, whatever the tokens", () => {
+  for (const [template, parts] of families) {
+    const scrap = fc.oneof(
+      { weight: 4, arbitrary: fc.constantFrom(...parts.split("¦")) },
+      fc.constantFrom("x", " ", "\n", "<"),
+    );
+    fc.assert(
+      fc.property(
+        fc.array(scrap, { maxLength: 9 }),
+        fc.boolean(),
+        fc.boolean(),
+        (scraps, startsInReasoning, streaming) => {
+          const bytes = encoder.encode(scraps.join(""));
+          const one = tracker({ template, startsInReasoning, streaming }),
+            t = tracker({ template, startsInReasoning, streaming });
+          one.push(bytes);
+          let answerFrom: number | undefined;
+          for (const b of bytes) {
+            t.push(Uint8Array.of(b));
+            assert.ok(answerFrom === undefined || t.answerFrom === answerFrom, "what is certain stays");
+            answerFrom = t.answerFrom;
+            if (t.place === "answer" || t.place === "head" || t.place === "call") assert.ok(answerFrom !== undefined);
+            assert.ok((t.shownFrom ?? Infinity) >= (answerFrom ?? 0));
+          }
+          const at = (x: AnswerTracker) => [x.place, x.answerFrom, x.shownFrom];
+          assert.deepEqual(at(t), at(one), template);
+          t.finish();
+          one.finish();
+          assert.deepEqual(at(t), at(one), template);
+        },
+      ),
+      { numRuns: 150 },
+    );
+  }
+});
+
 Deno.test("Utf8Stream decodes what a decoder of all bytes does, and holds no more than a character", () => {
   const bytes = fc.oneof(
     fc.uint8Array({ maxLength: 12 }),

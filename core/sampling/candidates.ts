@@ -60,6 +60,12 @@ export function orderedIds(row: Float32Array, floor: number): Int32Array {
   let ids = new Int32Array(row.length);
   let n = 0;
   for (let i = 0; i < row.length; i++) if (row[i] >= floor && row[i] > -Infinity) ids[n++] = i;
+  if (n <= 512) {
+    // The counters of a radix sort would cost more than a short list.
+    const short = new Float64Array(n);
+    for (let i = 0; i < n; i++) short[i] = sortKey(row[ids[i]], ids[i]);
+    return Int32Array.from(short.sort(), idOf);
+  }
   let keys = new Uint32Array(n);
   for (let i = 0; i < n; i++) keys[i] = descendingBits(row[ids[i]]);
   // Radix sort by 11, 11 and 10 bits: stable, so ties stay in order of id.

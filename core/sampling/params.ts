@@ -53,7 +53,7 @@ export interface SamplingParams {
   xtc_threshold: number;
   /** Strength of the penalty on repeating a sequence; 0 is off. */
   dry_multiplier: number;
-  /** Base of the penalty, to the power of the repetition's length. */
+  /** Base of the penalty, to the power of the repetition's length. Below 1 it is the default. */
   dry_base: number;
   /** Longest repetition that is free. */
   dry_allowed_length: number;
@@ -99,7 +99,7 @@ export const defaultSampling: Readonly<SamplingParams> = {
   dry_multiplier: 0,
   dry_base: 1.75,
   dry_allowed_length: 2,
-  dry_penalty_last_n: -1,
+  dry_penalty_last_n: 64,
   dry_breakers: new Set(),
   mirostat: 0,
   mirostat_tau: 5,

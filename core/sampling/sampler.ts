@@ -37,6 +37,7 @@ export class Sampler {
   /** `params` are differences from `defaultSampling`. */
   constructor(params: Partial<SamplingParams>, n_vocab: number) {
     const p = this.params = { ...defaultSampling, ...params };
+    if (!(p.dry_base >= 1)) p.dry_base = defaultSampling.dry_base;
     if (n_vocab > MAX_VOCAB) throw new Error(`vocabulary of ${n_vocab} exceeds ${MAX_VOCAB}`);
     this.#nVocab = n_vocab;
     const fresh = p.seed < 0 || p.seed === 0xffffffff || !Number.isFinite(p.seed);
@@ -50,7 +51,7 @@ export class Sampler {
     const active: Record<SamplerName, boolean> = {
       penalties: p.repeat_last_n !== 0 &&
         (p.repeat_penalty !== 1 || p.presence_penalty !== 0 || p.frequency_penalty !== 0),
-      dry: p.dry_multiplier !== 0 && p.dry_base >= 1 && p.dry_penalty_last_n !== 0,
+      dry: p.dry_multiplier !== 0 && p.dry_penalty_last_n !== 0,
       top_n_sigma: p.top_n_sigma > 0,
       top_k: p.top_k > 0,
       typ_p: p.typical_p < 1,

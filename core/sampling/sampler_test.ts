@@ -27,10 +27,10 @@ function shares(params: Partial<SamplingParams>, logits: Float32Array, draws = 2
   return n.map((x) => x / draws);
 }
 
-/** Five standard deviations of a share, over 20,000 draws. */
-function assertShares(actual: number[], expected: number[]): void {
+/** Five standard deviations of a share. */
+function assertShares(actual: number[], expected: number[], draws = 20_000): void {
   expected.forEach((p, i) => {
-    const bound = 5 * Math.sqrt(p * (1 - p) / 20_000) + 1e-9;
+    const bound = 5 * Math.sqrt(p * (1 - p) / draws) + 1e-9;
     assert.ok(Math.abs(actual[i] - p) <= bound, `token ${i}: share ${actual[i]}, expected ${p} ± ${bound}`);
   });
 }
@@ -156,6 +156,81 @@ Deno.test("dryPenalties() punishes what would extend a repetition, not across br
   assert.deepEqual(dryPenalties([3, 4, 9, 3], new Set(), o), new Map());
 });
 
+Deno.test("Sampler's dry takes multiplier * base ^ (length - allowed) from what repeats the last tokens", () => {
+  const history = [1, 2, 3, 0, 9, 1, 2, 3]; // 0 would repeat what came behind "1 2 3"
+  const wins = (margin: number, params: Partial<SamplingParams>) => {
+    const s = new Sampler({ temperature: 0, dry_multiplier: 1, ...params }, 10);
+    for (const t of history) s.accept(t);
+    return s.sample(row(margin, 0, 0, 0, 0, 0, 0, 0, 0, 0)).token === 0;
+  };
+  const follows = (penalty: number, params: Partial<SamplingParams>) => {
+    assert.ok(wins(penalty + 0.01, params), JSON.stringify(params));
+    assert.ok(!wins(penalty - 0.01, params), JSON.stringify(params));
+  };
+  follows(1.75, {}); // 1 * 1.75 ^ (3 - 2)
+  follows(0.8 * 2 ** 2, { dry_multiplier: 0.8, dry_base: 2, dry_allowed_length: 1 });
+  follows(1, { dry_allowed_length: 3 });
+  follows(1.75, { dry_base: 0.5 });
+  follows(1, { dry_penalty_last_n: 7 }); // "2 3" is all that is left of the repetition
+  assert.ok(wins(0.01, { dry_penalty_last_n: 0 }));
+  assert.ok(wins(0.01, { dry_breakers: new Set([3]) }));
+});
+
+Deno.test("Sampler's stages run in the order of samplers", () => {
+  const p = logs(0.4, 0.3, 0.2, 0.1);
+  // The mass of the first two is 0.7 of all and all of what top_k leaves.
+  const shape = { top_k: 2, top_p: 0.6 };
+  assertShares(shares(only({ ...shape, samplers: ["top_k", "top_p"] }), p), [4 / 7, 3 / 7, 0, 0]);
+  assertShares(shares(only({ top_k: 2, top_p: 0.55, samplers: ["top_k", "top_p"] }), p), [1, 0, 0, 0]);
+  assertShares(shares(only({ top_k: 2, top_p: 0.55, samplers: ["top_p", "top_k"] }), p), [4 / 7, 3 / 7, 0, 0]);
+  assertShares(shares(only({ ...shape, samplers: [] }), p), [0.4, 0.3, 0.2, 0.1]);
+  // Cold first, min_p sees the sharper distribution.
+  const cold = { temperature: 0.5, min_p: 0.45 };
+  assertShares(shares(only({ ...cold, samplers: ["min_p", "temperature"] }), p), [16 / 29, 9 / 29, 4 / 29, 0]);
+  assertShares(shares(only({ ...cold, samplers: ["temperature", "min_p"] }), p), [16 / 25, 9 / 25, 0, 0]);
+});
+
+Deno.test("Sampler's stages leave min_keep candidates", () => {
+  const p = logs(0.4, 0.3, 0.2, 0.1);
+  for (const stage of [{ top_k: 1 }, { top_p: 0.1 }, { min_p: 1 }, { typical_p: 0.01 }, { top_n_sigma: 0.01 }]) {
+    const kept = shares(only({ ...stage, min_keep: 3 }), p, 2000).filter((x) => x > 0).length;
+    assert.equal(kept, 3, JSON.stringify(stage));
+  }
+  const all = shares(only({ xtc_probability: 1, xtc_threshold: 0.15, min_keep: 3 }), p, 2000);
+  assert.ok(all.every((x) => x > 0), "xtc would leave two, and removes nothing");
+});
+
+const FIRST = 4000;
+/** Shares of the first draw of many samplers. */
+function firstShares(params: Partial<SamplingParams>, logits: Float32Array): number[] {
+  const n = new Array(logits.length).fill(0);
+  for (let seed = 0; seed < FIRST; seed++) {
+    n[new Sampler(only({ ...params, seed }), logits.length).sample(logits).token]++;
+  }
+  return n.map((x) => x / FIRST);
+}
+
+Deno.test("Sampler's mirostat 2 keeps what surprises at most mu, which starts at twice tau and follows the choices", () => {
+  const p = logs(0.5, 0.25, 0.125, 0.125);
+  assertShares(firstShares({ mirostat: 2, mirostat_tau: 1.05 }, p), [2 / 3, 1 / 3, 0, 0], FIRST);
+  assertShares(firstShares({ mirostat: 2, mirostat_tau: 1.55 }, p), [0.5, 0.25, 0.125, 0.125], FIRST);
+  assertShares(firstShares({ mirostat: 2, mirostat_tau: 0.1 }, p), [1, 0, 0, 0], FIRST);
+  // One certain choice has no surprise: mu grows by eta * tau, to 0.2 + 9 * 0.1 and then beyond the 2 bits of the second.
+  const s = new Sampler(only({ mirostat: 2, mirostat_tau: 0.1, mirostat_eta: 9 }), 4);
+  const seen = Array.from({ length: 4 }, () => s.sample(p).token);
+  assert.deepEqual(seen.slice(0, 2), [0, 0], `${seen}`);
+});
+
+Deno.test("Sampler's mirostat 1 keeps as many as Zipf's law says", () => {
+  const n = 50, s = 1.2, zipf = logs(...Array.from({ length: n }, (_, i) => (i + 1) ** -s));
+  // With p(i) ~ i^-s the head whose surprise is mu has ((s - 1) 2^mu / (1 - n^(1 - s)))^(1 / s) members.
+  for (const tau of [0.5, 1, 1.5]) {
+    const k = Math.round((((s - 1) * 2 ** (2 * tau)) / (1 - n ** (1 - s))) ** (1 / s));
+    const kept = firstShares({ mirostat: 1, mirostat_tau: tau }, zipf).filter((x) => x > 0).length;
+    assert.equal(kept, Math.max(1, k), `tau ${tau}`);
+  }
+});
+
 Deno.test("Sampler's logit_bias is added before all else and can forbid", () => {
   const s = new Sampler({ temperature: 0, logit_bias: new Map([[0, -Infinity], [3, 5], [99, 1]]) }, 4);
   assert.equal(s.sample(row(9, 1, 2, 0)).token, 3);
@@ -245,16 +320,13 @@ Deno.test("topLogprobs() gives natural logarithms, best first", () => {
 
 Deno.test("Sampler's adaptive draw weighs candidates by their distance to the target", () => {
   // One draw a sampler: the target has not moved yet.
-  const p = [0.5, 0.3, 0.15, 0.05], target = 0.3, n = new Array(4).fill(0);
-  for (let seed = 0; seed < 20_000; seed++) {
-    n[new Sampler(only({ seed, adaptive_target: target }), 4).sample(logs(...p)).token]++;
-  }
+  const p = [0.5, 0.3, 0.15, 0.05], target = 0.3;
   const weights = p.map((x) => {
     const d = Math.abs(x - target) / 0.3;
     return Math.exp(5 - 10 * d * d / (1 + d));
   });
   const sum = weights.reduce((a, b) => a + b);
-  assertShares(n.map((x) => x / 20_000), weights.map((w) => w / sum));
+  assertShares(firstShares({ adaptive_target: target }, logs(...p)), weights.map((w) => w / sum), FIRST);
 });
 
 Deno.test("AdaptiveTarget aims on the other side of what was chosen, and forgets", () => {

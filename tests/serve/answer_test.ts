@@ -1,7 +1,9 @@
 /** Where in an answer stop strings, forms, budgets and calls apply, as clients see it. */
 import assert from "node:assert/strict";
 import type { AnswerConstraint } from "../../serve/answer_constraint.ts";
+import { Sampler } from "../../core/sampling/mod.ts";
 import { constraintOf } from "../../serve/constraint.ts";
+import { Generation } from "../../serve/generation.ts";
 import { fakeModel, fakeTokenizer, IM_END, N_VOCAB } from "./fake.ts";
 import { type Harness, withServer } from "./harness.ts";
 
@@ -57,9 +59,14 @@ Deno.test("stop strings are looked for in the answer, not in reasoning that is s
       assert.deepEqual(raw, { ...full, reasoning: "", content: "<think>\nThe " });
       const plain = await answer(h, { messages: ask("<thanks user"), stop: ["nks", "x"] }, stream);
       assert.deepEqual(plain, { ...full, reasoning: "", content: "<tha" });
+      const early = await answer(h, { messages: ask("<thanks user"), stop: ["<th"] }, stream);
+      assert.deepEqual(early, { ...full, reasoning: "", content: "" });
       const cut = await answer(h, { messages: ask("<thi"), stop: ["user"] }, stream);
       assert.deepEqual(cut, { ...full, reasoning: "", content: "<thi" });
     }
+    const streamed = await h.events("/v1/chat/completions", { messages, temperature: 0, stop: ["user"], stream: true });
+    const pieces = streamed.filter((e) => e.choices?.[0].delta.reasoning_content);
+    assert.ok(pieces.length > 5, "reasoning is sent as it comes");
     const { body } = await h.post("/v1/messages", {
       messages,
       max_tokens: 99,
@@ -172,26 +179,59 @@ Deno.test("no half character gets into the arguments of a call, wherever the ans
   }
 });
 
-/** The fake model with a token that opens reasoning. */
+/** The fake model with a token that opens reasoning, and one that closes it and begins an answer. */
 function withOpener() {
-  const model = fakeModel(), tokenizer = fakeTokenizer(), OPENER = 7;
+  const model = fakeModel(), tokenizer = fakeTokenizer(), OPENER = 7, CLOSER = 8;
   const encoder = new TextEncoder();
+  const texts = new Map([[OPENER, "<think>"], [CLOSER, '</think>\n\t "a']]);
   return {
     OPENER,
+    CLOSER,
     model: {
       ...model,
       tokenizer: {
         ...tokenizer,
         pieceBytes: (id: number, special?: boolean) =>
-          id === OPENER ? encoder.encode("<think>") : tokenizer.pieceBytes(id, special),
+          texts.has(id) ? encoder.encode(texts.get(id)) : tokenizer.pieceBytes(id, special),
         encode: (text: string, o?: object) => text === "<think>" ? Int32Array.of(OPENER) : tokenizer.encode(text, o),
       },
     },
   };
 }
 
+Deno.test("stop strings are looked for behind the tag, in a token that holds both", async () => {
+  for (
+    const [stop, text, word] of [["think", '</think>\n\t "a"', ""], ["\t", '</think>\n\t "a"', ""], [
+      '"a',
+      "</think>\n\t ",
+      '"a',
+    ]]
+  ) {
+    const { model, CLOSER } = withOpener();
+    const input = { reasoningFormat: "auto" as const, stream: true, parallelToolCalls: true, inReasoning: true };
+    const generation = new Generation(model, {
+      prompt: Int32Array.of(1),
+      maxTokens: 9,
+      sampler: new Sampler({ temperature: 0 }, N_VOCAB),
+      stops: [stop],
+      tracker: model.chat.createTracker(input),
+    });
+    for (const token of [CLOSER, 0x22, IM_END]) {
+      const row = { ids: Int32Array.of(token), logits: Float32Array.of(1), lse: 1, targetLogprob: 0 };
+      if (generation.onRow(row).stop) break;
+    }
+    generation.onEnd({ kind: "stopped" }, generation.times);
+    let shown = "", met = "";
+    for await (const event of generation) {
+      if (event.type === "text") shown += event.text;
+      else met = event.stoppingWord;
+    }
+    assert.deepEqual([shown, met], [text, word]);
+  }
+});
+
 Deno.test("a form holds from the first token, unless the prompt opened the reasoning or the model may", () => {
-  const { model, OPENER } = withOpener();
+  const { model, OPENER, CLOSER } = withOpener();
   const schema = { type: "string", enum: ["a"] };
   const requests = {
     grammar: { grammar: 'root ::= "\\"a\\""' },
@@ -227,6 +267,16 @@ Deno.test("a form holds from the first token, unless the prompt opened the reaso
       }
     }
   }
+  // A token may close the reasoning and begin the form.
+  const input = { reasoningFormat: "auto" as const, stream: true, parallelToolCalls: true, inReasoning: true };
+  const tracker = model.chat.createTracker(input);
+  const constraint = constraintOf(requests.grammar, model, { tracker, open: true, opener: undefined })!;
+  for (const token of [CLOSER, 0x22]) {
+    assert.ok(!constraint.finished);
+    tracker.push(model.tokenizer.pieceBytes(token));
+    constraint.accept(token);
+  }
+  assert.ok(constraint.finished);
 });
 
 Deno.test("whether an answer may reason is read off the prompt, the template and what the request says", () => {
@@ -307,6 +357,8 @@ Deno.test("one pattern or one tool that no grammar can say frees nothing else", 
     assert.deepEqual(argumentsOf(free), { to: "x" });
     assert.equal(told.length, 1);
     assert.match(told[0], /^tools: the server does not enforce odd: # \(.*"date"\)$/);
+    await chat("x", { tools: [odd, send()] });
+    assert.match(told[1], /^tools: the server does not enforce odd: # \(.*"date"\), send: #\/properties\/to\/pattern$/);
   });
 });
 
