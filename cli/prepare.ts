@@ -152,7 +152,7 @@ export const prepare: Command = {
     const result = await work.catch((error) => {
       progress.stop();
       const isStopped = error === io.signal.reason;
-      if (isStopped && flags.bool("resume")) io.note("stopped: the same command goes on from here");
+      if (isStopped && flags.bool("resume")) io.note("stopped: the same command continues from here");
       throw error;
     });
     progress.stop();

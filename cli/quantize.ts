@@ -306,7 +306,7 @@ export const quantize: Command = {
       onProgress: report,
     }).catch((error) => {
       progress.stop();
-      if (error === io.signal.reason) io.note("stopped: the same command with --resume goes on from here");
+      if (error === io.signal.reason) io.note("stopped: the same command with --resume continues from here");
       throw error;
     });
     progress.stop();

@@ -29,7 +29,7 @@ const CONFINED: Readonly<Record<string, readonly string[]>> = {
   "@huggingface/jinja": ["core/chat/jinja/"],
 };
 
-/** Circles that are still to be undone, by one of their modules. Delete a line when its circle is gone; add none. */
+/** Circles that are still there, each by one of its modules. Remove a line with its circle; add none. */
 const CIRCLES_LEFT = new Set(["core/chat/reasoning.ts", "serve/constraint.ts"]);
 
 async function* sources(folder: string): AsyncGenerator<string> {

@@ -30,7 +30,7 @@ export interface WritableTarget {
   finish(): void;
   /** Gives up and leaves nothing behind. Harmless after `finish`. */
   abort(): void;
-  /** Stops and keeps what is written, for a later run to go on from. */
+  /** Stops, and keeps what is written for a later run. */
   suspend?(): void;
 }
 
@@ -39,7 +39,7 @@ export function partialPath(path: string): string {
   return path + ".partial";
 }
 
-/** The error for a file that cannot be written, whatever the system says of it. */
+/** The error for a file that cannot be written, with the system's reason. */
 export function unwritable(path: string, cause: unknown, hint?: string): FormatError {
   return new FormatError("format.unwritable", `Cannot write ${path}: ${(cause as Error).message}`, {
     at: { file: path },
@@ -65,7 +65,7 @@ export function writeAll(file: Deno.FsFile, bytes: Uint8Array, path: string): vo
 /**
  * A file written as `path.partial` and renamed to `path` when finished.
  *
- * @param keep Bytes of an earlier, suspended run to keep; writing goes on after them.
+ * @param keep Bytes of an earlier, suspended run to keep; the new bytes follow them.
  * @throws {FormatError} `format.unwritable` when it cannot be created.
  */
 export function fileTarget(path: string, keep: number = 0): WritableTarget {
@@ -410,7 +410,7 @@ export class GgufWriter implements Disposable {
   }
 }
 
-/** A partial file can be gone on with when it starts with the very header and is long enough. */
+/** A partial file can be continued when it starts with the same header and is long enough. */
 function checkPartial(path: string, header: Uint8Array, keep: number): void {
   const partial = partialPath(path);
   const fail = (what: string) =>

@@ -115,7 +115,7 @@ export const GLM5_NEXT: Family = {
   keys(k, c, n_block) {
     const types = c.strs("layer_types") ?? [];
     const drafts = n_block - c.n_layer;
-    k.metadata.remove(`${k.arch}.attention.key_length`); // a head_dim in the file is not what is meant here
+    k.metadata.remove(`${k.arch}.attention.key_length`); // head_dim of the configuration is another width
     k.metadata.remove(`${k.arch}.attention.value_length`);
     k.i32s("attention.head_count_kv", [
       ...types.map((t) => t === "linear_attention" ? 0 : 1),
