@@ -76,3 +76,15 @@ export const QWEN3MOE: Family = {
     k.u32("expert_feed_forward_length", c.int("moe_intermediate_size"));
   },
 };
+
+/** Qwen3-VL, its text model: three-axis RoPE; images reach several blocks. */
+export const QWEN3VL: Family = {
+  ...QWEN3,
+  classes: ["Qwen3VLForConditionalGeneration"],
+  arch: "qwen3vl",
+  keys(k, c) {
+    const vision = c.root["vision_config"] as { deepstack_visual_indexes?: unknown } | undefined;
+    const indexes = vision?.deepstack_visual_indexes;
+    k.u32("n_deepstack_layers", Array.isArray(indexes) ? indexes.length : 0);
+  },
+};
