@@ -14,6 +14,8 @@ const DIFFERENT: Record<string, PeerKeys> = {
   // It loses what the released model computes with.
   mistral: { "llama.attention.sliding_window": undefined },
   mistral4: { "mistral4.attention.temperature_scale": undefined, "mistral4.attention.temperature_length": undefined },
+  // Its quantile of the normal distribution is rounded differently.
+  gemma3n: { "gemma3n.activation_sparsity_scale": ggufValue.f32s([1.6448533535003662, 1.6448533535003662]) },
   glm_moe_dsa: latent("glm-dsa"),
   kimi_k3: { ...latent("kimi-k3"), "kimi-k3.kda.qk_norm_epsilon": undefined },
   kimi_linear: { ...latent("kimi-linear"), "kimi-linear.kda.qk_norm_epsilon": undefined },
