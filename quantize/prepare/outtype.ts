@@ -24,6 +24,8 @@ const ALWAYS_F32 = new Set([
   "ssm_conv1d_v.weight",
   "shortconv.conv.weight",
   "indexer.proj.weight",
+  "altup_correct_coef.weight",
+  "altup_predict_coef.weight",
 ]);
 
 /** Names of ggml types by view type. */
