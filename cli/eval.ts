@@ -44,6 +44,10 @@ export const evaluate: Command = {
       shape = { n_window, skip, bos, kl_support: `the best ${top_k} candidates of the score file and the rest` };
       using opened = await openModelFromFlags(flags, io, { path: model, n_ctx: n_window });
       compare.checkScoreFits(file, opened.model.engine.n_vocab, [model, base]);
+      const n_windows = file.header.sources.reduce((n, source) => n + source.n_windows, 0);
+      if (file.lines.length < n_windows) {
+        io.warn(`${base} holds ${file.lines.length} of its ${n_windows} windows: only those are compared`);
+      }
       const bar = io.bar("eval", file.lines.length * n_window, "tok");
       for (const line of file.lines) {
         results.push(await compare.compareWithScore(opened.model.engine, line, skip));

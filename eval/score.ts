@@ -1,6 +1,6 @@
 /**
  * `score`: teacher forcing. Per position the log-probability of the token that follows and the best candidates, as one JSON
- * line a window; a run that was cut goes on where the file ends.
+ * line a window; an interrupted run continues at the end of the file.
  * @module
  */
 import type { Engine } from "../core/engine/mod.ts";
@@ -9,7 +9,7 @@ import type { Window } from "./windows.ts";
 
 export const SCORE_SCHEMA = "bloomery.score/1";
 
-/** First line of a score file: what the rest is about, and what must be equal to go on with it. */
+/** First line of a score file: the settings of the run. A later run continues the file only with the same settings. */
 export interface ScoreHeader {
   readonly schema: typeof SCORE_SCHEMA;
   readonly model: string;
@@ -115,7 +115,7 @@ export function resumePoint(file: ScoreFile, header: ScoreHeader, windows: reado
   const refuse = (field: string, found: unknown, expected: unknown) =>
     new EvalError(
       "eval.resume_mismatch",
-      `Cannot go on with ${name}: ${field} is ${JSON.stringify(found)}, expected ${JSON.stringify(expected)}`,
+      `Cannot continue ${name}: ${field} is ${JSON.stringify(found)}, expected ${JSON.stringify(expected)}`,
       {
         at: { file: name, field, got: found, expected },
         hint: "write to another file, or use --restart",

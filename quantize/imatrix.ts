@@ -57,7 +57,7 @@ function fail(path: string, what: string, at: Record<string, unknown> = {}, hint
 }
 
 /**
- * Reads an importance matrix; what is not GGUF is taken for the old format.
+ * Reads an importance matrix; a file that is not GGUF is read as the old format.
  * @throws {FormatError} `format.imatrix` naming what is missing or does not fit.
  */
 export function readImatrix(path: string): ImatrixFile {

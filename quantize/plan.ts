@@ -1,6 +1,6 @@
 /**
  * The plan of a quantization: which tensors the output has, in which order, and of which type each is. A pure function of the
- * tensor list, the metadata and the options; nothing is read. Everything that can be refused here is, all at once.
+ * tensor list, the metadata and the options; nothing is read. All refusals happen here, in one error.
  * Source: llama-quantize 0.7.0, whose files these plans reproduce.
  * @module
  */
@@ -49,7 +49,7 @@ export interface PlanOptions {
   readonly imatrix?: Imatrix | undefined;
   /** Refuse instead of falling back to another type where a row does not fit the blocks of the planned one. */
   readonly noFallback?: boolean;
-  /** Only to be looked at: a missing importance matrix is a warning then. */
+  /** A dry run: a missing importance matrix is a warning. */
   readonly dryRun?: boolean;
 }
 
@@ -105,7 +105,7 @@ export interface QuantizePlan<T extends SourceTensor = SourceTensor> {
   readonly n_parts: number;
   /** By layer of the source; only layers that have some. */
   readonly unreached: readonly UnreachedExperts[];
-  /** What is odd and does no harm, in sentences. */
+  /** Warnings, each a sentence for the user. */
   readonly warnings: readonly string[];
 }
 
@@ -237,7 +237,7 @@ const FALLBACK: Readonly<Record<string, string>> = {
   q6_K: "q8_0",
 };
 
-/** The type for rows of `ne0` elements, or undefined when there is no way. */
+/** The type for rows of `ne0` elements, or undefined when no type fits. */
 export function fallbackType(type: GgmlType, ne0: number): GgmlType | undefined {
   if (ne0 % type.block === 0) return type;
   const name = FALLBACK[type.name] ?? (type.block === 32 ? type.name : undefined);
@@ -250,12 +250,12 @@ const FLOATS = new Set(["f32", "f16", "bf16"]);
 const INTEGERS = new Set(["i8", "i16", "i32", "i64", "f64"]);
 const NOT_WRITTEN = new Set(["q8_1", "q8_K", ...INTEGERS]);
 const NEEDS_IMPORTANCE = new Set(["iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs"]);
-/** Tensors that do without an importance matrix even then: it is not collected for them. */
+/** Tensors that need no importance matrix even then, because none is collected for them. */
 const EXEMPT = new Set(["token_embd.weight", "per_layer_token_embd.weight", "output.weight"]);
 /** Encoders that cannot run without one at all. */
 const CANNOT_WITHOUT = new Set(["iq1_s", "iq2_xxs", "iq2_xs"]);
 
-/** What is wrong: with the tensor, in words that follow its name, or by itself. */
+/** A problem: words that follow the tensor's name, or a sentence of its own. */
 interface Problem {
   readonly tensor?: string;
   readonly what: string;
@@ -332,7 +332,7 @@ export function planQuantization<T extends SourceTensor>(
 
 class Planner<T extends SourceTensor> {
   readonly #problems: Problem[] = [];
-  /** Problems that a plan which is only looked at may have. */
+  /** Problems that a dry run only warns about. */
   readonly #lenient: Problem[] = [];
   readonly #warnings: string[] = [];
   #hint: string | undefined;
@@ -493,7 +493,7 @@ class Planner<T extends SourceTensor> {
     for (const { source, ne, importance } of planned) {
       const n_expert = ne[2] ?? 1;
       if (!importance || n_expert === 1) continue;
-      // The old format tells it by zeros alone.
+      // The old format has only zeros to show it.
       const listed = this.options.imatrix?.unreached?.get(source.name) ?? [];
       const isZero = (e: number) => importance.subarray(e * ne[0], (e + 1) * ne[0]).every((v) => v === 0);
       const never = Array.from({ length: n_expert }, (_, e) => e).filter((e) => listed.includes(e) || isZero(e));

@@ -2,8 +2,8 @@
  * Quantizes a model: plans, then streams rows from the source through the encoders into the output. Reading the next rows and
  * writing the last ones overlaps with encoding; memory is a few chunks of rows, whatever the tensors' sizes.
  *
- * The output has its name only when it is whole. A run that is killed leaves `OUT.partial` and a journal, from which a later one
- * with `resume` goes on, to the same bytes.
+ * The output has its name only when it is whole. A run that is killed leaves `OUT.partial` and a journal; a later run
+ * with `resume` continues from them and writes the same bytes.
  * @module
  */
 import { NativeError, QuantizeError } from "../core/errors.ts";
@@ -26,9 +26,9 @@ export interface QuantizeOptions extends PlanOptions {
   readonly overrides?: readonly Override[];
   /** Most bytes of rows in memory at a time; default 256 MiB. */
   readonly room?: number;
-  /** Goes on from what an earlier, interrupted run of the same settings left. */
+  /** Continues what an earlier, interrupted run of the same settings left. */
   readonly resume?: boolean;
-  /** Stops the run. What is written is kept then, as it is where the disk fills up, so that a later run can resume. */
+  /** Stops the run. Its files stay, as they do when the disk is full, so that a later run can resume. */
   readonly signal?: AbortSignal;
   /** Called after each piece that was written. */
   readonly onProgress?: (p: QuantizeProgress) => void;
@@ -60,7 +60,7 @@ export interface QuantizeResult {
   readonly paths: readonly string[];
   /** Sizes and types. */
   readonly summary: QuantizeSummary;
-  /** What is odd and does no harm, in sentences. */
+  /** Warnings, each a sentence for the user. */
   readonly warnings: readonly string[];
   /** Tensors that an earlier run had written. */
   readonly n_resumed: number;

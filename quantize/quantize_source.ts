@@ -19,9 +19,9 @@ export interface QuantizeSource extends Disposable {
   readonly metadata: Metadata;
   /** In file order. */
   readonly tensors: readonly SourceTensor[];
-  /** What is odd and does no harm, in sentences. */
+  /** Warnings, each a sentence for the user. */
   readonly warnings: readonly string[];
-  /** Where rows of a tensor lie, for whoever can read them from there; nowhere where they are made as they are read. */
+  /** The byte range of rows of a tensor, so that a backend can read them itself; undefined where rows are computed. */
   locate?(tensor: SourceTensor, row: number, rows: number): FileRange | undefined;
   /** Rows of a tensor in its type. */
   read(tensor: SourceTensor, row: number, rows: number): Uint8Array | Promise<Uint8Array>;

@@ -1,5 +1,5 @@
 /**
- * What a quantization comes to: sizes, bits per weight, which types were used, what fell back.
+ * The result of a quantization in figures: sizes, bits per weight, types used, tensors that fell back.
  * @module
  */
 import { elementCount } from "../core/gguf/layout.ts";
@@ -31,7 +31,7 @@ export interface Fallback {
   readonly extra_bytes: number;
 }
 
-/** What a quantization comes to. */
+/** The result of a quantization in figures. */
 export interface QuantizeSummary {
   /** Of the output. */
   readonly n_tensors: number;

@@ -1,6 +1,6 @@
 /** Binding, planning and running model files: what is refused, and by which name. */
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { BloomeryError } from "../core/errors.ts";
 import { Engine } from "../core/engine/mod.ts";
 import { bindModel, buildProgram } from "../core/arch/model.ts";

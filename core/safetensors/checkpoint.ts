@@ -1,6 +1,6 @@
 /**
- * A Hugging Face folder: its safetensors files as one set of tensors, and its JSON files. What is wrong with the files
- * is found before any tensor is used, and told all at once.
+ * A Hugging Face folder: its safetensors files as one set of tensors, and its JSON files. All that is wrong with the files
+ * is reported at once, before any tensor is used.
  * @module
  */
 import { type ByteSource, decodeUtf8 } from "../bytes.ts";
@@ -24,7 +24,7 @@ export class Checkpoint implements Disposable {
     readonly files: readonly SafetensorsFile[],
     /** By name; files in their order, tensors in the order of their data. */
     readonly tensors: ReadonlyMap<string, SafetensorsTensor>,
-    /** What is odd about the files and does no harm; for the user to see. */
+    /** Warnings about the files, each a sentence for the user. */
     readonly warnings: readonly string[],
   ) {
     this.#byPath = new Map(files.map((f) => [f.path, f]));
@@ -145,7 +145,7 @@ export function weightMap(path: string, index: unknown): Map<string, string> {
 export interface OpenCheckpointOptions {
   /** How files are opened; by path where left out. */
   open?: (path: string) => string | ByteSource;
-  /** Only these files, whatever the index names: a checkpoint of which the rest is still to come. */
+  /** Opens only these files, whatever the index names: the other files of the checkpoint have not arrived yet. */
   files?: readonly string[];
   /** Tensors that the index may name though no file has them. */
   mayLack?: (tensor: string) => boolean;
@@ -180,7 +180,7 @@ class Opener {
       for (const n of names) if (!missing.includes(n)) this.#tryOpen(n);
       if (missing.length > 0) this.#replaceMissing(missing, names, onDisk, index);
       const tensors = this.#tensors();
-      // Files that are missing or broken explain absent tensors; telling both would bury the cause.
+      // Missing or broken files explain absent tensors; a list of those too would bury the cause.
       if (index && this.#problems.length === 0) this.#compare(index, tensors);
       this.#refuse();
       return new Checkpoint(this.dir, [...this.#files.values()], tensors, this.#warnings);
@@ -218,7 +218,7 @@ class Opener {
 
   /** Tensor name to file name, or undefined when there is no index. */
   #index(onDisk: readonly string[]): Map<string, string> | undefined {
-    const isHub = onDisk.includes("model.safetensors"); // which then has no index, whatever lies beside it
+    const isHub = onDisk.includes("model.safetensors"); // a single file, which needs no index
     for (const name of isHub ? INDEXES.slice(0, 1) : INDEXES) {
       const json = readJson(this.dir + name);
       if (json === undefined) continue;
@@ -228,7 +228,7 @@ class Opener {
     return undefined;
   }
 
-  /** The files that an index names; one that holds nothing but tensors that may lack is wanted only where it is there. */
+  /** The files that an index names, except absent files whose tensors may all be absent. */
   #indexed(index: Map<string, string>, onDisk: readonly string[]): string[] {
     const { mayLack } = this.options;
     const wanted = [...index].filter(([tensor, file]) => !mayLack?.(tensor) || onDisk.includes(file));
@@ -268,7 +268,7 @@ class Opener {
     }
   }
 
-  /** Missing files are forgiven when others in the folder hold every tensor that the index names. */
+  /** Accepts missing files when the other files of the folder hold every tensor that the index names. */
   #replaceMissing(
     missing: readonly string[],
     names: readonly string[],

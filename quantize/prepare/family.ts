@@ -1,6 +1,6 @@
 /**
- * What a model family tells `prepare`: which checkpoints are its, which keys it writes after the common ones, and how its
- * tensors are named. One file per family under `arch/`.
+ * What `prepare` knows of a model family: the checkpoints that belong to it, the keys it adds to the common ones, and the
+ * names of its tensors. One file per family under `arch/`.
  * @module
  */
 import type { Metadata } from "../../core/gguf/metadata.ts";
@@ -51,6 +51,6 @@ export interface Family {
   readonly extra?: (c: Config) => Output[];
   /** The type of a tensor where the family decides it: a ggml name, or undefined. `asked` is what the user asked for. */
   readonly forceType?: (name: string, asked: Outtype, v: View) => string | undefined;
-  /** `general.file_type` where it is no matter of choice. */
+  /** `general.file_type` where the family fixes it. */
   readonly fileType?: number;
 }

@@ -1,5 +1,5 @@
 /**
- * What may be asked of a run of `prepare` that writes files, and what it tells on the way.
+ * Options and progress of a `prepare` run that writes files.
  * @module
  */
 import type { SplitLimits } from "../reshard.ts";
@@ -38,7 +38,7 @@ export interface PrepareProgress {
 export interface PrepareFileOptions extends PrepareOptions, SplitLimits {
   /** Bytes that buffers may take; 16 MiB where left out. A read never takes less than one row. */
   room?: number;
-  /** Goes on from what an interrupted run left, and leaves what there is when `signal` or a full disk stops this one. */
+  /** Continues an interrupted run. When `signal` or a full disk stops this run, its files stay for the next one. */
   resume?: boolean;
   /** Waits for files that are still arriving in the folder, and converts tensors as soon as they are there. */
   follow?: FollowOptions;

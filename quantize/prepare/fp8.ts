@@ -22,7 +22,7 @@ function table(exponentBits: number, mantissaBits: number, isFinite: boolean): F
   });
 }
 
-/** Values by code, of the dtypes that are numbers by themselves or with a scale. */
+/** Values by code, for dtypes whose codes are numbers. */
 export const FP8_VALUES: Readonly<Record<string, Float32Array>> = {
   F8_E4M3: table(4, 3, true),
   F8_E4M3FN: table(4, 3, true),

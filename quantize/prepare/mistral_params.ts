@@ -1,6 +1,6 @@
 /**
  * Mistral's own layout of a release: `params.json` beside `consolidated.safetensors`, with names of its own for fields and
- * tensors. Fields that the getters of `Config` know under Mistral's name stay; those of the experts lie in a part of their own.
+ * tensors. Fields whose Mistral name the getters of `Config` know stay as they are; fields of the experts get the other layout's names.
  * @module
  */
 type Json = Record<string, unknown>;
@@ -22,7 +22,7 @@ const MOE: Readonly<Record<string, string>> = {
 /** The class of models with latent attention and experts, as inference libraries call it. */
 export const MISTRAL_LARGE3_CLASS = "MistralLarge3ForCausalLM";
 
-/** `params.json` in the form of config.json, or undefined where the model is none of those that are read in this layout. */
+/** `params.json` in the form of config.json, or undefined for a model that is not read in this layout. */
 export function configFromParams(params: unknown): Json | undefined {
   if (!isObject(params) || !isObject(params["moe"]) || typeof params["kv_lora_rank"] !== "number") return undefined;
   const config: Json = { ...params, architectures: [MISTRAL_LARGE3_CLASS], model_type: "mistral_large3" };

@@ -16,7 +16,7 @@ import { Early, removeSpool } from "./early.ts";
 import type { PrepareFileOptions } from "./file_options.ts";
 import { openPrepared, type PreparedSource, type PreparedTensor } from "./source.ts";
 
-/** Elements converted at a time where nothing else is said: 4 MiB in f32. */
+/** Elements converted at a time by default: 4 MiB in f32. */
 const CHUNK = 1 << 20;
 /** Bytes of buffers per element of a chunk: source, f32 between, result, and one to spare. */
 const BYTES_PER_ELEMENT = 16;
@@ -35,7 +35,7 @@ export interface PrepareResult {
   readonly bytes: number;
   /** Tensors that an earlier run had written. */
   readonly n_resumed: number;
-  /** What is odd and does no harm, in sentences. */
+  /** Warnings, each a sentence for the user. */
   readonly warnings: readonly string[];
 }
 
@@ -82,14 +82,14 @@ function shardMetadata(whole: Metadata, no: number, count: number, n_tensors: nu
  * `quantize.resume`; and what `openPrepared` and reading throw.
  */
 export async function prepare(dir: string, out: string, options: PrepareFileOptions = {}): Promise<PrepareResult> {
-  if (options.splitMaxSize === undefined && options.splitMaxTensors === undefined) refuseFolder(out); // may wait for days
+  if (options.splitMaxSize === undefined && options.splitMaxTensors === undefined) refuseFolder(out); // fails now, since the run may wait for days
   const elements = options.room === undefined ? CHUNK : Math.max(1, Math.floor(options.room / BYTES_PER_ELEMENT));
   using early = options.follow ? await Early.gather(dir, out, options, elements) : undefined;
   using opened = openPrepared(dir, options);
   const source = early ? early.over(opened) : opened;
   try {
     const result = await new Run(source, dir, planFiles(source, out, options), elements, options).all();
-    if (!early) removeSpool(out); // of a run that followed, was killed, and went on without
+    if (!early) removeSpool(out); // left by a killed run that used --follow
     return result;
   } catch (error) {
     if (options.resume && isInterruption(error, options.signal)) early?.keep();
@@ -159,7 +159,7 @@ class Run {
     return this.options.resume === true && isInterruption(error, this.options.signal);
   }
 
-  /** Leaves the whole file under its partial name; says how many bytes it has. */
+  /** Writes the whole file under its partial name; returns its bytes. */
   async #write(file: FilePlan, resume: number, no: number, journal: Journal): Promise<number> {
     const { path, metadata, tensors } = file;
     this.#index += resume;

@@ -228,3 +228,24 @@ Deno.test({
       assert.equal(await sha256(`${dir}o.gguf`), golden.files["bloom-nano"].bf16);
     }),
 });
+
+Deno.test("openPrepared() keeps the window that a model uses", () =>
+  withFolder((dir) => {
+    const windows = (kind: "llama" | "qwen2" | "qwen3moe", change: Record<string, unknown>) => {
+      const made = testCheckpoint(kind);
+      writeCheckpoint(`${dir}${kind}`, { ...made, config: { ...made.config, ...change } });
+      using source = openPrepared(`${dir}${kind}`);
+      const arch = source.metadata.str("general.architecture");
+      const pattern = source.metadata.get(`${arch}.attention.sliding_window_pattern`)?.value as Uint8Array | undefined;
+      return [source.metadata.u32(`${arch}.attention.sliding_window`, undefined), pattern && [...pattern]];
+    };
+    assert.deepEqual(windows("llama", { sliding_window: 64 }), [64, undefined]);
+    assert.deepEqual(windows("llama", { sliding_window: null }), [undefined, undefined]);
+    const used = { sliding_window: 64, use_sliding_window: true };
+    assert.deepEqual(windows("qwen2", { ...used, max_window_layers: 1 }), [64, [0, 1]]);
+    assert.deepEqual(windows("qwen3moe", { ...used, layer_types: ["sliding_attention", "full_attention"] }), [64, [
+      1,
+      0,
+    ]]);
+    assert.deepEqual(windows("qwen2", { sliding_window: 64, use_sliding_window: false }), [undefined, undefined]);
+  }));

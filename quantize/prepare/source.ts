@@ -1,6 +1,6 @@
 /**
  * A checkpoint seen as the GGUF file it would become: metadata, tensors in file order, and rows in the file's types on
- * demand. `prepare` writes it down; `quantize --hf` reads from it without a file between.
+ * demand. `prepare` writes it to a file; `quantize --hf` reads it directly.
  * @module
  */
 import { ModelError, problemList, QuantizeError, shortList } from "../../core/errors.ts";
@@ -57,12 +57,12 @@ export interface PrepareOptions {
   only?: readonly string[];
   /** Leave out tensors whose name in the file matches. */
   drop?: readonly string[];
-  /** Checkpoint tensors that are passed over, by pattern: they need no place in the family, and the index may name them in vain. */
+  /** Patterns of checkpoint tensors to ignore: the family need not know them, and no file needs to have them. */
   ignore?: readonly string[];
   /** Metadata without tensors. */
   vocabOnly?: boolean;
   /**
-   * Values that the checkpoint stores in 8 or 4 bits are written as `outtype` says; where left out they become the blocks
+   * Values that the checkpoint stores in 8 or 4 bits are written as `outtype` says; by default they become the blocks
    * that hold them best (Q8_0, MXFP4, NVFP4).
    */
   dequantize?: boolean;
@@ -81,7 +81,7 @@ export interface PreparedTensors extends Disposable {
    * that f16 cannot hold; both name tensor, row and column.
    */
   read(tensor: PreparedTensor, row: number, rows: number): Promise<Uint8Array>;
-  /** Where these rows lie in a file of the checkpoint, where they are stored as they are wanted. */
+  /** The byte range of these rows in a file of the checkpoint, where it stores them in the wanted form. */
   locate(tensor: PreparedTensor, row: number, rows: number): FileRange | undefined;
   close(): void;
 }
@@ -91,7 +91,7 @@ export interface PreparedSource extends PreparedTensors {
   readonly metadata: Metadata;
   /** The checkpoint's files, which must not be written to. */
   readonly paths: readonly string[];
-  /** What is odd and does no harm, in sentences. */
+  /** Warnings, each a sentence for the user. */
   readonly warnings: readonly string[];
 }
 
@@ -175,18 +175,18 @@ export function openPrepared(dir: string, options: PrepareOptions = {}): Prepare
   }
 }
 
-/** A checkpoint of which only some tensors are there. */
+/** The part of a checkpoint that has arrived. */
 export interface Arrived {
   readonly checkpoint: Checkpoint;
   /** Names of all its tensors. */
   readonly names: ReadonlySet<string>;
-  /** What `auto` comes to. */
+  /** The type that `auto` stands for. */
   readonly guess: "f16" | "bf16";
 }
 
 /**
- * The tensors of the file that the arrived part of a checkpoint makes: those of {@link openPrepared}, as far as nothing is
- * missing for them. The checkpoint stays the caller's to close.
+ * The tensors of the file that the arrived part of a checkpoint makes: those of {@link openPrepared}, as far as all their parts
+ * have arrived. The checkpoint stays the caller's to close.
  *
  * @throws {ModelError} `model.checkpoint` with every tensor that is unmapped or of a wrong shape.
  */
@@ -259,9 +259,13 @@ class Preparation {
       );
     }
     if (drafts <= MAX_DRAFTS) return c.n_layer + drafts;
-    throw new ModelError("model.config", `Cannot use ${c.file}: it tells of ${drafts} draft blocks`, {
-      at: { file: c.file, got: drafts, limit: MAX_DRAFTS },
-    });
+    throw new ModelError(
+      "model.config",
+      `Cannot use ${c.file}: it states ${drafts} draft blocks, expected at most ${MAX_DRAFTS}`,
+      {
+        at: { file: c.file, got: drafts, limit: MAX_DRAFTS },
+      },
+    );
   }
 
   tensors(): PlannedTensors {
@@ -364,7 +368,7 @@ class Preparation {
   #typed({ name, view }: Output): Planned {
     const { dequantize, outtype: asked = "auto" } = this.options;
     const decided = this.#family.forceType?.(name, asked, view);
-    // What 16-bit parts of such a release stay is a part of its block layout.
+    // Such families keep 16-bit parts only beside blocks.
     const forced = dequantize && decided !== "f32" ? undefined : decided;
     const type = ggmlType(tensorType(name, view, this.#outtype, this.#mainType, forced));
     const ne = view.shape.toReversed();

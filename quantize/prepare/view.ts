@@ -1,5 +1,5 @@
 /**
- * Tensors on their way from the checkpoint to the file, as descriptions: a view knows its element type and shape from the
+ * Descriptions of tensors on their way from the checkpoint to the file: a view knows its element type and shape from the
  * headers alone and reads any range of its elements when asked. Transforms wrap views; nothing is held in memory but what
  * one read asks for.
  * @module
@@ -32,13 +32,13 @@ export interface View {
   readonly coded?: boolean;
   /** Products with it take activations in 16 bits, though the format has a scale for 4-bit ones. */
   readonly wideActivations?: boolean;
-  /** Factors on the whole, one per matrix of a stack, that files keep beside the tensor. */
+  /** Factors of whole matrices, one per matrix of a stack, that files keep beside the tensor. */
   readonly side?: Readonly<Record<"scale" | "input_scale", () => Float32Array>>;
   /**
    * Elements `start` to `start + count`, row-major, as bytes of its dtype; whole blocks. The buffer is the caller's.
    */
   read(start: number, count: number): Uint8Array;
-  /** Where these bytes lie in a file, for views that are no more than that; transforms must drop it. */
+  /** The byte range in a file, for views that are just that; transforms must drop it. */
   readonly locate?: ((start: number, count: number) => FileRange | undefined) | undefined;
 }
 

@@ -18,7 +18,7 @@ function listed(c: Config, field: string): (il: number) => boolean {
 export const DEEPSEEK41: Family = {
   classes: ["DeepseekV41ForCausalLM", "DeepseekV41ForConditionalGeneration"],
   arch: "deepseek41",
-  // Draft blocks of this release are another model (DSpark), which goes to a file of its own that this does not make.
+  // The draft blocks of this release are a model of another kind (DSpark). It needs its own file; `prepare` makes none.
   rename: (name) => name.startsWith("mtp.") ? undefined : textTensor(name),
   rules(r, c, options) {
     const ratios = c.nums("compress_ratios") ?? [];
@@ -46,7 +46,7 @@ export const DEEPSEEK41: Family = {
   },
   forceType(name, asked, v) {
     if (/\.(engram_[qk]|hc_(attn|ffn)_(fn|base|scale))\.weight$/.test(name)) return "f32";
-    // FP8 in 16 bits is exact and twice as large; that is for those who ask.
+    // FP8 is exact in 16 bits but twice as large, so 16 bits must be asked for.
     return v.coded && (asked === "auto" || asked === "keep") ? "q8_0" : undefined;
   },
   keys(k, c, n_block, facts, options) {

@@ -14,7 +14,7 @@ import type { Rules } from "../rules.ts";
 import { concat, type View } from "../view.ts";
 import { LAYER } from "./deepseek4.ts";
 
-/** More than any release has; numbers beyond are damage, and the constants below must not take long. */
+/** Limits above every release: a larger number is damage, and computing the constants must stay fast. */
 const MAX_ROWS = 2 ** 28;
 const MAX_SITES = 16;
 const MAX_HEADS = 32;
@@ -79,7 +79,7 @@ export function engramRules(r: Rules, c: Config, { ngramLayout }: FamilyOptions)
   }, { blocks });
 }
 
-/** Four odd multipliers a site, below the number that keeps products in 63 bits. */
+/** Odd multipliers for each site, small enough that products fit in 63 bits. */
 function multipliers({ layers, n_gram, n_class }: Sizes): bigint[] {
   const bound = ((1n << 63n) - 1n) / BigInt(n_class) / 2n;
   return layers.flatMap((il) => numpyIntegers(10007 * il, bound, n_gram).map((x) => 2n * x + 1n));
@@ -115,7 +115,7 @@ const ENDS = /^\p{White_Space}+|\p{White_Space}+$/gu;
 /** What tokens are compared by: their text without case, accents and spaces around it. */
 function classKey(text: string, raw: string): string {
   if (text.includes("\uFFFD")) return raw;
-  // Case is taken off letter by letter: a final sigma is a sigma.
+  // Lowercases letter by letter, so that a final sigma stays a plain sigma.
   const plain = Array.from(text.normalize("NFKC").normalize("NFD").replace(ACCENT, ""), (ch) => ch.toLowerCase()).join(
     "",
   )

@@ -15,10 +15,29 @@ import {
   leadingDense,
 } from "./deepseek.ts";
 import { hyperRules, kdaRules } from "./kda.ts";
-import { attentionRules, denseRules, normRules, trunkRules } from "./llama.ts";
+import { attentionRules, denseRules, fusedDenseRules, normRules, trunkRules } from "./llama.ts";
 import { indexerKeys, indexerRules, mlaKeys, mlaRules } from "./mla.ts";
 import { draftRules, expertRules, routerRules, sharedExpertRules, withDrafts } from "./moe.ts";
 import { headNormRules } from "./qwen.ts";
+
+/** GLM 4, dense: norms before and after the halves of a block, gate and up in one tensor. */
+export const GLM4: Family = {
+  classes: ["Glm4ForCausalLM"],
+  arch: "glm4",
+  rules(r, c) {
+    const at = "model.layers.{il}";
+    const shape = [c.n_embd];
+    trunkRules(r, c);
+    normRules(r, c);
+    r.weight(`${at}.post_self_attn_layernorm`, "blk.{il}.post_attention_norm", { shape })
+      .weight(`${at}.post_mlp_layernorm`, "blk.{il}.post_ffw_norm", { shape });
+    attentionRules(r, c, false);
+    fusedDenseRules(r, c);
+  },
+  keys(k, c) {
+    k.u32("rope.dimension_count", Math.trunc(c.head_dim * (c.rope.partial_rotary_factor ?? 0.5)));
+  },
+};
 
 export const GLM4MOE: Family = {
   classes: ["Glm4MoeForCausalLM", "Glm4vMoeForConditionalGeneration"],
@@ -115,7 +134,7 @@ export const GLM5_NEXT: Family = {
   keys(k, c, n_block) {
     const types = c.strs("layer_types") ?? [];
     const drafts = n_block - c.n_layer;
-    k.metadata.remove(`${k.arch}.attention.key_length`); // a head_dim in the file is not what is meant here
+    k.metadata.remove(`${k.arch}.attention.key_length`); // head_dim of the configuration is another width
     k.metadata.remove(`${k.arch}.attention.value_length`);
     k.i32s("attention.head_count_kv", [
       ...types.map((t) => t === "linear_attention" ? 0 : 1),

@@ -14,9 +14,9 @@ export interface ExpertOptions {
   n_ff?: number;
   /** Width that experts take and give; that of the model where left out. */
   n_in?: number;
-  /** Where they hang in the checkpoint. */
+  /** Their parent's name in the checkpoint. */
   at?: string;
-  /** Absent experts are no problem, because they may be stored otherwise. */
+  /** Experts may be absent here, because they may be stored in another form. */
   optional?: boolean;
   /** Order in the file, by block. */
   fileOrder?: (il: number) => number;

@@ -164,7 +164,7 @@ export function renameDrafts(name: string, c: Config, { mtp }: FamilyOptions): s
   return part in names ? `model.layers.${c.n_layer}.${names[part]}.${rest}` : plain;
 }
 
-/** Draft blocks that the configuration or the tensors tell of. */
+/** The number of draft blocks, from the configuration or the tensors' names. */
 export function qwenDrafts(c: Config, names: Iterable<string>): number {
   let n = c.int("mtp_num_hidden_layers") ?? 0;
   for (const name of names) {
