@@ -80,6 +80,11 @@ export function readConversation(text: string, path: string): ChatMessage[] {
   });
 }
 
+/** A number without the digits that 32 bits leave of it. */
+function shownNumber(n: number): number {
+  return Number.isSafeInteger(n) ? n : Number(n.toPrecision(6));
+}
+
 export class Chat {
   readonly #model: ChatModel;
   readonly #io: Io;
@@ -223,7 +228,7 @@ export class Chat {
     const { sampling } = this.#settings;
     if (name === undefined) {
       const lines = SAMPLING.filter(({ param }) => sampling[param] !== undefined)
-        .map(({ flag, param }) => `${flag.name} ${sampling[param]}`);
+        .map(({ flag, param }) => `${flag.name} ${shownNumber(sampling[param]!)}`);
       lines.push(`${PREDICT.name} ${this.#settings.maxTokens ?? -1}`);
       return this.#io.out(lines.join("\n") + "\n");
     }

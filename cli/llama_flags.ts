@@ -106,7 +106,6 @@ export const LLAMA_SERVER_FLAGS: readonly Flag[] = [
     off: ["nocb"],
     env: "LLAMA_ARG_CONT_BATCHING",
   }),
-  toggle("metrics", "/metrics is always there", { env: "LLAMA_ARG_ENDPOINT_METRICS" }),
   toggle("cache-prompt", "a request's cache_prompt decides; the answer is the same either way", {
     off: [],
     env: "LLAMA_ARG_CACHE_PROMPT",

@@ -9,6 +9,7 @@ import { createIo } from "./io.ts";
 import { parseArgs } from "./parse.ts";
 import { report } from "./report.ts";
 import { withoutEffect } from "./settings.ts";
+import { readText } from "./text_file.ts";
 
 const ABOUT = "Prepares, quantizes, serves and scores language models on your own machine.";
 
@@ -34,7 +35,7 @@ async function run(argv: string[]): Promise<number> {
     }
     const parsed = parseArgs(argv, commands, ABOUT, {
       env: (name) => Deno.env.get(name),
-      readConfig: (path) => Deno.readTextFileSync(path),
+      readConfig: (path) => readText(path, "config"),
     });
     if (parsed.kind === "print") {
       io.out(parsed.text);

@@ -1,23 +1,48 @@
 /**
- * The one rule for files that exist: a command never writes over one, unless `--overwrite` is given.
+ * Outputs, looked at before any work: their folder has to be there, and a command never writes over a file that exists, unless
+ * `--overwrite` is given.
  * @module
  */
 import { basename, dirname } from "node:path";
-import { UsageError } from "../core/errors.ts";
+import { OsError, UsageError } from "../core/errors.ts";
+import { osError } from "../core/os_error.ts";
 import type { Flags } from "./command.ts";
 
 /**
- * Refuses outputs that exist.
+ * Refuses outputs that exist, and those that cannot be made.
  * @param output The file to be made, or with `set` what the names of its files begin with.
- * @throws {UsageError} `usage.output_exists`
+ * @throws {UsageError} `usage.output_exists` · {@link OsError} `os.not_found`, `os.not_folder`
  */
 export function refuseExisting(output: string, flags: Flags, options: { set?: boolean } = {}): void {
+  requireFolder(output);
   if (flags.bool("overwrite")) return;
   const found = options.set ? fileOfSet(output) : isThere(output) ? output : undefined;
   if (found === undefined) return;
   throw new UsageError("usage.output_exists", `Cannot write ${found}: it exists already`, {
     at: { file: found },
     hint: "choose another output, or give --overwrite",
+  });
+}
+
+/**
+ * Refuses an output whose folder is not there, before hours of work end at it.
+ * @throws {OsError} `os.not_found`, `os.not_folder`
+ */
+export function requireFolder(output: string): void {
+  const folder = dirname(output);
+  try {
+    if (Deno.statSync(folder).isDirectory) return;
+  } catch (error) {
+    const known = osError(error);
+    if (known === undefined) throw error;
+    throw new OsError(known.code, `Cannot write ${output}: the folder ${folder} is not there`, {
+      at: { file: output, folder },
+      hint: "make the folder first, or choose another output",
+      cause: error,
+    });
+  }
+  throw new OsError("os.not_folder", `Cannot write ${output}: ${folder} is no folder`, {
+    at: { file: output, folder },
   });
 }
 

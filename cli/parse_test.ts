@@ -2,6 +2,8 @@ import assert from "node:assert/strict";
 import { UsageError } from "../core/errors.ts";
 import type { Command } from "./command.ts";
 import { commands } from "./commands.ts";
+import { flagForms } from "./flag_text.ts";
+import { flagValue } from "./flag_value.ts";
 import { parseArgs } from "./parse.ts";
 
 const sample: Command = {
@@ -59,5 +61,108 @@ Deno.test("help of every command prints and names its flags", () => {
     }
     const names = c.flags.flatMap((f) => [f.name, ...(f.alias ?? [])]);
     assert.equal(new Set(names).size, names.length, `${c.name}: a flag name is used twice`);
+  }
+});
+
+const flagged: Command = {
+  ...sample,
+  arguments: [{ name: "text", help: "text", optional: true }],
+  flags: [
+    ...sample.flags,
+    {
+      name: "flash-attn",
+      alias: ["fa"],
+      type: "string",
+      choices: ["on", "off", "auto"],
+      bare: "on",
+      help: "attention",
+    },
+    { name: "mmap", type: "bool", off: ["nomm"], help: "map" },
+    { name: "no-bos", type: "bool", help: "no bos" },
+    { name: "layers", alias: ["ngl"], type: "int", words: { all: -2 }, help: "layers" },
+  ],
+};
+
+function run(...argv: string[]) {
+  const p = parseArgs(["sample", ...argv], [flagged], "about");
+  assert.equal(p.kind, "run");
+  return p as Extract<typeof p, { kind: "run" }>;
+}
+
+Deno.test("parseArgs() takes the spellings of llama.cpp's tools", () => {
+  const value = (name: string, ...argv: string[]) => run(...argv).flags.values.get(name);
+  for (const spelling of [["-fa"], ["--flash-attn"], ["-fa", "on"], ["-fa=on"], ["--flash_attn", "on"]]) {
+    assert.equal(value("flash-attn", ...spelling), "on", spelling.join(" "));
+  }
+  assert.equal(value("flash-attn", "-fa", "off"), "off");
+  const bare = run("-fa", "a question");
+  assert.deepEqual([bare.args, bare.flags.str("flash-attn")], [["a question"], "on"]);
+  assert.equal(value("mmap", "--no-mmap"), false);
+  assert.equal(value("mmap", "-nomm"), false);
+  assert.equal(value("mmap", "--no-mmap", "--mmap"), true);
+  assert.equal(value("mmap"), undefined);
+  assert.equal(value("no-bos", "--no-bos"), true);
+  assert.equal(value("no-bos"), undefined);
+  assert.equal(value("layers", "-ngl", "all"), -2);
+  assert.equal(value("ctx-size", "-c4096"), 4096);
+  assert.equal(value("temp", "--temp=1", "--temp", "2"), 2);
+  assert.deepEqual(run("--", "--temp").args, ["--temp"]);
+});
+
+Deno.test("parseArgs() suggests what was meant, and says why a flag of llama.cpp is not there", () => {
+  const refused = (argv: string[], code: string, message: RegExp, hint?: RegExp) =>
+    assert.throws(() => parseArgs(argv, [flagged], "about"), (e: UsageError) => {
+      assert.equal(e.code, code);
+      assert.match(e.message, message);
+      if (hint) assert.match(e.hint ?? "", hint);
+      return true;
+    });
+  refused(["sample", "--ctx-szie", "1"], "usage.unknown_flag", /has no flag --ctx-szie/, /did you mean --ctx-size\?/);
+  refused(["sample", "-tb", "1"], "usage.unknown_flag", /has no flag -tb/);
+  refused(["sample", "- a list"], "usage.unknown_flag", /no flag - a list/, /goes behind --/);
+  refused(["sample", "--lora", "x"], "usage.not_supported", /adapters are not supported/);
+  refused(["sample", "--temp"], "usage.value", /its value is missing/);
+  refused(["sample", "--json=1"], "usage.value", /--json takes no value/);
+  refused(["sample", "a", "b"], "usage.arguments", /takes one argument, found 2: a, b/);
+  refused(["smaple"], "usage.unknown_command", /no command smaple/, /did you mean bloomery sample\?/);
+  refused(["help", "smaple"], "usage.unknown_command", /no command smaple/, /bloomery sample/);
+});
+
+Deno.test("the table of flags is of one piece", () => {
+  const byName = new Map<string, { command: string; flag: Command["flags"][number] }>();
+  for (const { name: command, flags } of commands) {
+    const forms = flags.flatMap((flag) => flagForms(flag).map((form) => form.text));
+    assert.equal(new Set(forms).size, forms.length, `${command}: a spelling is used twice`);
+    for (const flag of flags) {
+      assert.match(flag.name, /^[a-z][a-z0-9-]+$/);
+      // A key of a config file means the same to every command.
+      const other = flags.some((f) => f.name === "config") ? byName.get(flag.name) : undefined;
+      if (other) {
+        assert.deepEqual(
+          [flag.type, flag.env],
+          [other.flag.type, other.flag.env],
+          `--${flag.name} of ${command} and ${other.command}`,
+        );
+      }
+      if (flags.some((f) => f.name === "config")) byName.set(flag.name, { command, flag });
+      if (flag.default !== undefined && flag.type !== "bool") flagValue(flag, [String(flag.default)], flag.name);
+      if (flag.bare !== undefined) assert.ok(flag.choices?.includes(flag.bare), flag.name);
+      if (flag.off) assert.equal(flag.type, "bool", flag.name);
+    }
+  }
+});
+
+Deno.test("command lines of llama-server and llama-cli are taken", () => {
+  const lines = [
+    "serve -m m.gguf -c 8192 -np 4 -ngl 99 -fa -b 2048 -ub 512 -ctk q8_0 -ctv q8_0 --temp 0.7 --top-k 20 --top-p 0.9 " +
+    "--min-p 0 --seed 1 --n-predict 100 --jinja --metrics --no-slots --no-mmap -v -a name -t 2 -tb 2 --host 0.0.0.0 " +
+    "--port 1 --api-key k --no-webui -cb --mlock --repeat-penalty 1.1 -kvu --cache-reuse 256 --threads-http 2",
+    "serve -hf owner/repo:Q8_0 --no-jinja --reasoning-format none --reasoning-budget 0 -lv 3 --numa distribute -sm none -mg 0",
+    "run -m m.gguf -p hello -n 32 -s 1 --temp 0 -no-cnv --no-display-prompt -sys text -st",
+    "bench -m m.gguf -p 512 -n 128 -ngl 99 -fa 1 -t 2".replace("-fa 1", "-fa on"),
+  ];
+  for (const line of lines) {
+    const parsed = parseArgs(line.split(" "), commands, "about");
+    assert.equal(parsed.kind, "run", line);
   }
 });

@@ -11,7 +11,7 @@ import { LLAMA_MODEL_FLAGS, LLAMA_SERVER_FLAGS } from "./llama_flags.ts";
 import { modelPath } from "./model_file.ts";
 import { openModelFromFlags } from "./open.ts";
 import { maxTokensOf, reasoningKwargs, samplingOf } from "./sampling.ts";
-import { corsOrigins, HTTP_FLAGS, LOG_FLAGS, openRequestLog } from "./server_flags.ts";
+import { corsOrigins, HTTP_FLAGS, LOG_FLAGS, openRequestLog, ROUTE_FLAGS } from "./server_flags.ts";
 import { SLOT_FLAGS, slotsOf } from "./slots.ts";
 import { readText } from "./text_file.ts";
 
@@ -28,6 +28,7 @@ export const serve: Command = {
     SLOT_FLAGS.perSlot,
     SLOT_FLAGS.cacheSize,
     ...HTTP_FLAGS,
+    ...ROUTE_FLAGS,
     {
       name: "api-key",
       type: "strings",
@@ -128,6 +129,8 @@ export const serve: Command = {
         templateKwargs: kwargs,
         n_predict: maxTokensOf(flags) ?? -1,
         slots: !flags.has("slots") || flags.bool("slots"),
+        metrics: flags.bool("metrics"),
+        apiPrefix: flags.str("api-prefix") ?? "",
         build: `bloomery-${VERSION}`,
         onRequest: (entry) => log.write(entry),
         logPrompts: flags.bool("log-prompts"),

@@ -47,6 +47,23 @@ export const HTTP_FLAGS: readonly Flag[] = [
   },
 ];
 
+export const ROUTE_FLAGS: readonly Flag[] = [
+  {
+    name: "metrics",
+    type: "bool",
+    off: [],
+    env: "LLAMA_ARG_ENDPOINT_METRICS",
+    help: "answer GET /metrics, for Prometheus",
+  },
+  {
+    name: "api-prefix",
+    type: "string",
+    value: "PATH",
+    env: "LLAMA_ARG_API_PREFIX",
+    help: "path before every route, such as /llm",
+  },
+];
+
 export const LOG_FLAGS: readonly Flag[] = [
   {
     name: "log-format",

@@ -8,6 +8,7 @@ import { Generation, type GenerationOptions } from "./generation.ts";
 import type { ReasoningFormat } from "../core/chat/reasoning.ts";
 import type { Exchange } from "./exchange.ts";
 import type { ServedModel } from "./language_model.ts";
+import { ResponseStore } from "./response_store.ts";
 import { createSampler } from "./sampling.ts";
 import type { Scheduler, Ticket } from "./scheduler.ts";
 import type { SamplingRequest } from "./schemas.ts";
@@ -57,15 +58,27 @@ export interface StartedAnswers {
   leave: () => void;
 }
 
+/** Warnings that are remembered; there are no more kinds of them than that. */
+const MAX_TOLD = 100;
+
 export class App {
   readonly model: ServedModel;
   readonly scheduler: Scheduler;
   readonly settings: AppSettings;
+  readonly responses = new ResponseStore();
+  readonly #told = new Set<string>();
 
   constructor(model: ServedModel, scheduler: Scheduler, settings: AppSettings) {
     this.model = model;
     this.scheduler = scheduler;
     this.settings = settings;
+  }
+
+  /** Warns of what every request of a client may bring. */
+  warnOnce(text: string): void {
+    if (this.#told.has(text) || this.#told.size >= MAX_TOLD) return;
+    this.#told.add(text);
+    this.settings.warn(text);
   }
 
   /**

@@ -13,6 +13,7 @@ export type ApiErrorType =
   | "authentication_error"
   | "not_found_error"
   | "exceed_context_size_error"
+  | "not_supported_error"
   | "unavailable_error"
   | "server_error";
 
@@ -75,9 +76,34 @@ export function contextTooSmall(n_prompt_tokens: number, n_ctx: number): ApiErro
   );
 }
 
+/** 501: the route exists and was not switched on. */
+export function switchedOff(path: string, flag: string): ApiError {
+  return new ApiError(501, "not_supported_error", "switched_off", `This server does not answer ${path}`, {
+    hint: `start it with ${flag}`,
+  });
+}
+
 /** 503: the server is there and cannot take the request now. */
 export function unavailable(code: string, message: string): ApiError {
   return new ApiError(503, "unavailable_error", code, message);
+}
+
+/**
+ * Starts an answer whose form is in `field`, and puts that name into errors about OpenAI's `response_format`, to which the
+ * request was translated.
+ */
+export function inWordsOf<T>(field: string, start: () => T): T {
+  try {
+    return start();
+  } catch (error) {
+    if (!(error instanceof ApiError) || !error.message.includes("response_format")) throw error;
+    const message = error.message.replaceAll(/response_format(\.json_schema)?/g, field);
+    throw new ApiError(error.status, error.type, "invalid_value", message, {
+      param: field,
+      apiCode: error.apiCode,
+      cause: error,
+    });
+  }
 }
 
 /** Any thrown value as the error a client gets. What nobody foresaw is a 500 that names no internals. */

@@ -1,9 +1,9 @@
 /**
- * GET /metrics: the scheduler's counters for Prometheus.
+ * GET /metrics: the scheduler's counters for Prometheus, under our names and llama-server's.
  * @module
  */
 import type { App } from "./app.ts";
-import type { SchedulerCounters } from "./scheduler.ts";
+import type { Scheduler, SchedulerCounters } from "./scheduler.ts";
 
 const COUNTERS: readonly [keyof SchedulerCounters, name: string, help: string][] = [
   ["n_jobs", "requests_total", "Answers asked for"],
@@ -14,6 +14,20 @@ const COUNTERS: readonly [keyof SchedulerCounters, name: string, help: string][]
   ["n_rows", "step_rows_total", "Token rows over all steps"],
 ];
 
+/** llama-server's names for what both count. */
+const LLAMA_COUNTERS: readonly [name: string, help: string, value: (c: SchedulerCounters) => number][] = [
+  ["prompt_tokens_total", "Prompt tokens computed", (c) => c.n_done_prompt_tokens],
+  ["prompt_tokens_cached_total", "Prompt tokens taken over from a cache", (c) => c.n_cached_tokens],
+  ["prompt_seconds_total", "Time that prompts took", (c) => c.prompt_ms / 1000],
+  ["tokens_predicted_total", "Tokens generated", (c) => c.n_generated_tokens],
+  ["tokens_predicted_seconds_total", "Time that answers took", (c) => c.answer_ms / 1000],
+  ["n_decode_total", "Steps of the engine", (c) => c.n_steps],
+  ["n_tokens_max", "Tokens of the longest sequence", (c) => c.n_longest],
+];
+
+/** What was counted when somebody last asked: rates are told for the time since. */
+const lastScrape = new WeakMap<Scheduler, SchedulerCounters>();
+
 /** The counters as they are now, in Prometheus' text format. */
 export async function metrics(app: App): Promise<Response> {
   // Loaded at the first use: it takes a tenth of a server's start.
@@ -21,13 +35,32 @@ export async function metrics(app: App): Promise<Response> {
   const { scheduler } = app;
   // The scheduler counts; a registry of its own for each answer only writes the format.
   const registers = [new Registry()];
-  for (const [key, name, help] of COUNTERS) {
-    new Counter({ name: `bloomery_${name}`, help, registers }).inc(scheduler.counters[key]);
+  const now = { ...scheduler.counters };
+  for (const [key, name, help] of COUNTERS) new Counter({ name: `bloomery_${name}`, help, registers }).inc(now[key]);
+  for (const [name, help, value] of LLAMA_COUNTERS) {
+    new Counter({ name: `llamacpp:${name}`, help, registers }).inc(value(now));
   }
-  const gauge = (name: string, help: string, value: number) =>
-    new Gauge({ name: `bloomery_${name}`, help, registers }).set(value);
-  gauge("requests_processing", "Requests in a slot", scheduler.n_active);
-  gauge("requests_deferred", "Requests waiting for a slot", scheduler.n_waiting);
-  gauge("slots", "Slots", scheduler.slots.length);
-  return new Response(await registers[0].metrics(), { headers: { "content-type": registers[0].contentType } });
+  const gauge = (name: string, help: string, value: number) => new Gauge({ name, help, registers }).set(value);
+  const before = lastScrape.get(scheduler);
+  lastScrape.set(scheduler, now);
+  const since = (of: (c: SchedulerCounters) => number) => of(now) - (before === undefined ? 0 : of(before));
+  const rate = (n: (c: SchedulerCounters) => number, ms: (c: SchedulerCounters) => number) =>
+    since(ms) > 0 ? since(n) * 1000 / since(ms) : 0;
+  const perPrompt = rate((c) => c.n_done_prompt_tokens, (c) => c.prompt_ms);
+  gauge("llamacpp:prompt_tokens_seconds", "Prompt tokens a second, since the last scrape", perPrompt);
+  const perAnswer = rate((c) => c.n_generated_tokens, (c) => c.answer_ms);
+  gauge("llamacpp:predicted_tokens_seconds", "Tokens a second of an answer, since the last scrape", perAnswer);
+  const busy = since((c) => c.n_steps) > 0 ? since((c) => c.n_busy) / since((c) => c.n_steps) : 0;
+  gauge("llamacpp:n_busy_slots_per_decode", "Slots in a step, since the last scrape", busy);
+  for (const prefix of ["bloomery_", "llamacpp:"]) {
+    gauge(`${prefix}requests_processing`, "Requests in a slot", scheduler.n_active);
+    gauge(`${prefix}requests_deferred`, "Requests waiting for a slot", scheduler.n_waiting);
+  }
+  gauge("bloomery_slots", "Slots", scheduler.slots.length);
+  return new Response(await registers[0].metrics(), {
+    headers: {
+      "content-type": registers[0].contentType,
+      "process-start-time-unix": String(Math.floor(performance.timeOrigin / 1000)),
+    },
+  });
 }

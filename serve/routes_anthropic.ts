@@ -9,7 +9,7 @@ import { type App, json, randomId } from "./app.ts";
 import { type ChatAnswer, startChat } from "./chat_answer.ts";
 import { collectAll } from "./collect.ts";
 import { chatTokens, renderChat } from "./conversation.ts";
-import { anthropicErrorBody, ApiError, badRequest, toApiError, unsupported } from "./errors.ts";
+import { anthropicErrorBody, badRequest, inWordsOf, toApiError, unsupported } from "./errors.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Generation, GenerationEnd } from "./generation.ts";
 import { chatSchema, checkValue, jsonObject, opt, parseBody } from "./schemas.ts";
@@ -95,21 +95,6 @@ function formatOf({ output_config, output_format }: MessagesRequest) {
   return output_config?.format
     ? { format: output_config.format, field: "output_config.format" }
     : { format: output_format, field: "output_format" };
-}
-
-/** Runs what speaks OpenAI's names of fields, and puts this API's name into its errors. */
-function inWordsOf<T>(field: string, start: () => T): T {
-  try {
-    return start();
-  } catch (error) {
-    if (!(error instanceof ApiError) || !error.message.includes("response_format")) throw error;
-    const name = (text: string) => text.replaceAll("response_format.json_schema", field);
-    throw new ApiError(error.status, error.type, "invalid_value", name(error.message), {
-      param: field,
-      apiCode: error.apiCode,
-      cause: error,
-    });
-  }
 }
 
 type Block = z.output<typeof block>;

@@ -4,13 +4,14 @@
  */
 import { type App, json, randomId } from "./app.ts";
 import { type ChatAnswer, startChat } from "./chat_answer.ts";
+import { chatTokens, renderChat } from "./conversation.ts";
 import { bestOf, collectAll, type Collected } from "./collect.ts";
 import type { Delta } from "../core/chat/reasoning.ts";
 import { badRequest, unsupported } from "./errors.ts";
 import type { Exchange } from "./exchange.ts";
 import type { GenerationEnd } from "./generation.ts";
 import { logprobEntry, type TokenRecord } from "./logprobs.ts";
-import { type ChatRequest, chatSchema, choicesOf, parseBody } from "./schemas.ts";
+import { type ChatRequest, chatSchema, choicesOf, conversationSchema, parseBody } from "./schemas.ts";
 import { sseResponse } from "./sse.ts";
 import { merge } from "./streams.ts";
 import { timingsOf, usageOf } from "./timings.ts";
@@ -29,6 +30,12 @@ export function chatCompletions(app: App, exchange: Exchange): Promise<Response>
   };
   if (request.stream) return sseResponse(exchange, chunks(app, request, answers, head), leave);
   return whole(app, request, answers, head, leave);
+}
+
+/** Tokens that a conversation's prompt has. */
+export function chatInputTokens(app: App, { body }: Exchange): Response {
+  const { prompt } = renderChat(app, parseBody(conversationSchema, body));
+  return json({ object: "response.input_tokens", input_tokens: chatTokens(app.model.tokenizer, prompt).length });
 }
 
 /** What would change the answer and cannot be honoured. */
@@ -128,17 +135,18 @@ async function* chunks(
       ...(include_usage ? { usage: null } : {}),
       ...more,
     });
+  const timings = () => generations.length === 1 ? { timings: timingsOf(generations[0]) } : {};
   const choices = answers.map(({ parser }, index) => new StreamedChoice(app, request, parser, index));
   for (const choice of choices) yield chunk([choice.begin()]);
   for await (const [i, event] of merge(generations.map((g) => g[Symbol.asyncIterator]()))) {
     if (event.type === "text") { for (const piece of choices[i].push(event.text, event.tokens)) yield chunk([piece]); }
     else {
-      const timings = generations.length === 1 ? { timings: timingsOf(generations[0]) } : {};
       const pieces = choices[i].finish(event);
-      for (const [k, piece] of pieces.entries()) yield chunk([piece], k === pieces.length - 1 ? timings : {});
+      const last = pieces.length - 1;
+      for (const [k, piece] of pieces.entries()) yield chunk([piece], k === last && !include_usage ? timings() : {});
     }
   }
-  if (include_usage) yield chunk([], { usage: usageOf(generations) });
+  if (include_usage) yield chunk([], { usage: usageOf(generations), ...timings() });
   yield "[DONE]";
 }
 
@@ -158,7 +166,7 @@ class StreamedChoice {
   ) {}
 
   begin(): object {
-    return this.#choice({ role: "assistant", content: "" });
+    return this.#choice({ role: "assistant", content: null });
   }
 
   push(text: string, tokens: TokenRecord[]): object[] {

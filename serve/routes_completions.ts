@@ -143,6 +143,7 @@ async function* chunks(
     JSON.stringify({ ...head, choices, ...(include_usage ? { usage: null } : {}), ...more });
   const logprobs = (answer: Answer, tokens: LegacyToken[]) =>
     answer.n_probs === undefined ? null : legacyLogprobs(app.model.tokenizer, tokens, answer.n_probs);
+  const timings = () => answers.length === 1 ? { timings: timingsOf(answers[0].generation) } : {};
   const echoed = new Set<number>();
   for await (const [i, event] of merge(answers.map((a) => a.generation[Symbol.asyncIterator]()))) {
     const answer = answers[i];
@@ -153,14 +154,14 @@ async function* chunks(
       yield chunk([{ text: answer.echo, index, logprobs: logprobs(answer, tokens), finish_reason: null }]);
     }
     if (event.type === "end") {
-      const timings = answers.length === 1 ? { timings: timingsOf(answer.generation) } : {};
-      yield chunk([{ text: "", index, logprobs: null, finish_reason: finishReason(event) }], timings);
+      const more = include_usage ? {} : timings();
+      yield chunk([{ text: "", index, logprobs: null, finish_reason: finishReason(event) }], more);
     } else {
       const start = codePoints(answer.echo);
       const tokens = event.tokens.map((token) => ({ ...token, offset: token.offset + start }));
       yield chunk([{ text: event.text, index, logprobs: logprobs(answer, tokens), finish_reason: null }]);
     }
   }
-  if (include_usage) yield chunk([], { usage: usageOf(answers.map((a) => a.generation)) });
+  if (include_usage) yield chunk([], { usage: usageOf(answers.map((a) => a.generation)), ...timings() });
   yield "[DONE]";
 }

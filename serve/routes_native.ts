@@ -130,11 +130,15 @@ const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 export function tokenize(app: App, { body }: Exchange): Response {
   const request = parseBody(tokenizeSchema, body);
   const { tokenizer } = app.model;
-  const ids = tokenizer.encode(request.content, {
-    addSpecial: request.add_special ?? false,
-    parseSpecial: request.parse_special ?? true,
-  });
-  if (!request.with_pieces) return json({ tokens: Array.from(ids) });
+  const { content = [], add_special = false, parse_special = true } = request;
+  const pieces = typeof content === "string" ? [content] : content;
+  const ids = pieces.flatMap((piece, i) =>
+    typeof piece === "number"
+      ? [piece]
+      : Array.from(tokenizer.encode(piece, { addSpecial: add_special && i === 0, parseSpecial: parse_special }))
+  );
+  checkIds(ids, tokenizer, "content");
+  if (!request.with_pieces) return json({ tokens: ids });
   const piece = (id: number) => {
     const bytes = tokenizer.pieceBytes(id, true);
     try {
@@ -143,7 +147,7 @@ export function tokenize(app: App, { body }: Exchange): Response {
       return Array.from(bytes);
     }
   };
-  return json({ tokens: Array.from(ids, (id) => ({ id, piece: piece(id) })) });
+  return json({ tokens: ids.map((id) => ({ id, piece: piece(id) })) });
 }
 
 /** The text of ids; bytes that are no text become U+FFFD. */

@@ -48,6 +48,15 @@ export interface SchedulerCounters {
   n_cached_tokens: number;
   n_steps: number;
   n_rows: number;
+  /** Slots that took part, summed over the steps. */
+  n_busy: number;
+  /** Tokens of the longest sequence. */
+  n_longest: number;
+  /** Prompt tokens that were not cached, of prompts that are done. */
+  n_done_prompt_tokens: number;
+  /** Milliseconds that prompts and answers took, of those that are done. */
+  prompt_ms: number;
+  answer_ms: number;
 }
 
 interface Work {
@@ -76,6 +85,11 @@ export class Scheduler {
     n_cached_tokens: 0,
     n_steps: 0,
     n_rows: 0,
+    n_busy: 0,
+    n_longest: 0,
+    n_done_prompt_tokens: 0,
+    prompt_ms: 0,
+    answer_ms: 0,
   };
   readonly #engine: TokenEngine;
   readonly #maxQueue: number;
@@ -152,7 +166,7 @@ export class Scheduler {
       n_prompt_tokens: slot.run?.job.prompt.length ?? 0,
       n_prompt_cached: slot.run?.n_cached ?? 0,
       n_decoded: slot.run?.n_generated ?? 0,
-      n_remain: slot.run === undefined ? 0 : slot.run.job.maxTokens - slot.run.n_generated,
+      n_remain: slot.run === undefined ? -1 : slot.run.job.maxTokens - slot.run.n_generated,
       n_cached: slot.n_computed,
     }));
   }
@@ -346,6 +360,7 @@ export class Scheduler {
     const n_rows = work.reduce((sum, w) => sum + w.n, 0);
     this.counters.n_steps++;
     this.counters.n_rows += n_rows;
+    this.counters.n_busy += work.length;
     if (work.some((w) => w.n > 1)) {
       const ms = (performance.now() - before) / n_rows;
       // The first step of a size also prepares it: what is faster counts at once, what is slower only by and by.
@@ -373,7 +388,12 @@ export class Scheduler {
       }
     }
     if (slot.n_pending > 0) return;
-    if (run.times.prompted === 0) run.times.prompted = performance.now();
+    this.counters.n_longest = Math.max(this.counters.n_longest, slot.n_computed);
+    if (run.times.prompted === 0) {
+      run.times.prompted = performance.now();
+      this.counters.n_done_prompt_tokens += n_prompt - run.n_cached;
+      this.counters.prompt_ms += run.times.prompted - run.times.started;
+    }
     if (run.job.maxTokens === 0) return this.#finish(slot, { kind: "length" });
     const { token, stop } = run.job.onRow(this.#row(output, output.n_rows - 1));
     run.tokens.push(token);
@@ -439,6 +459,7 @@ export class Scheduler {
 
   #end(run: Run, outcome: Outcome): void {
     for (const waiting of this.#queue) waiting.parked = false;
+    if (run.times.prompted > 0) this.counters.answer_ms += performance.now() - run.times.prompted;
     run.end(outcome);
   }
 }

@@ -22,13 +22,15 @@ export function opt<T extends z.ZodType>(schema: T) {
 export const jsonObject = z.custom<Record<string, unknown>>(
   (v) => typeof v === "object" && v !== null && !Array.isArray(v),
   { error: "expected an object" },
-);
+).meta({ type: "object" });
 const jsonSchema = z.union([jsonObject, z.boolean()]);
 const number = z.number();
 /** JSON has one kind of number: 1.0 is an integer, 1e300 is one that gets clamped. */
-const integer = z.number().refine(Number.isInteger, { error: "expected an integer" });
-const count = integer.refine((n) => n >= -1, { error: "expected -1 (no limit) or a number of tokens" });
-const tokenId = integer.refine((n) => n >= 0 && n < 2 ** 31, { error: "expected a token id" });
+const integer = z.number().refine(Number.isInteger, { error: "expected an integer" }).meta({ type: "integer" });
+const count = integer.refine((n) => n >= -1, { error: "expected -1 (no limit) or a number of tokens" })
+  .meta({ type: "integer", minimum: -1 });
+const tokenId = integer.refine((n) => n >= 0 && n < 2 ** 31, { error: "expected a token id" })
+  .meta({ type: "integer", minimum: 0 });
 
 /** The settings of a sampler, llama-server's names; every route takes them. */
 export const samplingSchema = z.object({
@@ -210,7 +212,9 @@ export const chatSchema = samplingSchema.extend({
 export type ChatRequest = z.output<typeof chatSchema>;
 
 export const tokenizeSchema = z.object({
-  content: z.string(),
+  content: opt(z.union([z.string(), z.array(z.union([z.string(), tokenId]))], {
+    error: "expected a string, or an array of token ids and strings",
+  })),
   add_special: opt(z.boolean()),
   parse_special: opt(z.boolean()),
   with_pieces: opt(z.boolean()),

@@ -3,23 +3,33 @@
  * @module
  */
 import { Hono } from "hono";
+import type { z } from "zod";
 import { App, type AppSettings, type Handler } from "./app.ts";
 import { checkKey } from "./auth.ts";
 import { prepareVocabulary } from "./constraint.ts";
 import { type CorsOrigins, preflight, setCors } from "./cors.ts";
-import { anthropicErrorBody, ApiError, errorResponse, toApiError, unavailable } from "./errors.ts";
+import { anthropicErrorBody, ApiError, errorResponse, switchedOff, toApiError, unavailable } from "./errors.ts";
 import { Exchange } from "./exchange.ts";
 import { GenerationCancelled } from "./generation.ts";
 import type { ServedModel } from "./language_model.ts";
 import { type Incoming, listen, type Listener } from "./listener.ts";
 import { metrics } from "./metrics.ts";
 import { logEntry, type RequestLogEntry } from "./request_log.ts";
-import { chatCompletions } from "./routes_chat.ts";
+import { chatCompletions, chatInputTokens } from "./routes_chat.ts";
 import { completions } from "./routes_completions.ts";
-import { countTokens, messages } from "./routes_anthropic.ts";
+import { countSchema, countTokens, messages, messagesSchema } from "./routes_anthropic.ts";
 import { health, model, models, props, slots } from "./routes_info.ts";
 import { applyTemplate, completion, detokenize, tokenize } from "./routes_native.ts";
+import { responses, responsesInputTokens, responsesSchema } from "./routes_responses.ts";
 import { Scheduler } from "./scheduler.ts";
+import {
+  chatSchema,
+  completionSchema,
+  conversationSchema,
+  detokenizeSchema,
+  openaiCompletionSchema,
+  tokenizeSchema,
+} from "./schemas.ts";
 
 /** Settings of a server that do not need a model. */
 export interface ListenerSettings extends Partial<AppSettings> {
@@ -35,6 +45,10 @@ export interface ListenerSettings extends Partial<AppSettings> {
   apiKeys?: readonly string[];
   /** Whether GET /slots is answered. Default true. */
   slots?: boolean;
+  /** Whether GET /metrics is answered. Default true. */
+  metrics?: boolean;
+  /** Path before every route, such as `/llm`. */
+  apiPrefix?: string;
   /** Larger bodies are refused. Default 32 MiB. */
   maxBodyBytes?: number;
   /** Pages that may use the server. Default `["*"]`, every origin. */
@@ -89,6 +103,8 @@ interface Route {
   method: "GET" | "POST";
   paths: readonly string[];
   handler: Handler;
+  /** What the body must be. The handler checks it; here it is for docs/http.md. */
+  body?: z.ZodObject;
   /** Errors in another shape than OpenAI's. */
   errors?: ErrorShape;
 }
@@ -101,14 +117,33 @@ export const ROUTES: readonly Route[] = [
   { method: "GET", paths: ["/props"], handler: props },
   { method: "GET", paths: ["/slots"], handler: slots },
   { method: "GET", paths: ["/metrics"], handler: metrics },
-  { method: "POST", paths: ["/chat/completions", "/v1/chat/completions"], handler: chatCompletions },
-  { method: "POST", paths: ["/v1/completions"], handler: completions },
-  { method: "POST", paths: ["/completion", "/completions"], handler: completion },
-  { method: "POST", paths: ["/v1/messages"], handler: messages, errors: anthropicErrorBody },
-  { method: "POST", paths: ["/v1/messages/count_tokens"], handler: countTokens, errors: anthropicErrorBody },
-  { method: "POST", paths: ["/tokenize"], handler: tokenize },
-  { method: "POST", paths: ["/detokenize"], handler: detokenize },
-  { method: "POST", paths: ["/apply-template"], handler: applyTemplate },
+  { method: "POST", paths: ["/chat/completions", "/v1/chat/completions"], handler: chatCompletions, body: chatSchema },
+  { method: "POST", paths: ["/v1/completions"], handler: completions, body: openaiCompletionSchema },
+  { method: "POST", paths: ["/completion", "/completions"], handler: completion, body: completionSchema },
+  {
+    method: "POST",
+    paths: ["/chat/completions/input_tokens", "/v1/chat/completions/input_tokens"],
+    handler: chatInputTokens,
+    body: conversationSchema,
+  },
+  { method: "POST", paths: ["/responses", "/v1/responses"], handler: responses, body: responsesSchema },
+  {
+    method: "POST",
+    paths: ["/responses/input_tokens", "/v1/responses/input_tokens"],
+    handler: responsesInputTokens,
+    body: responsesSchema,
+  },
+  { method: "POST", paths: ["/v1/messages"], handler: messages, body: messagesSchema, errors: anthropicErrorBody },
+  {
+    method: "POST",
+    paths: ["/v1/messages/count_tokens"],
+    handler: countTokens,
+    body: countSchema,
+    errors: anthropicErrorBody,
+  },
+  { method: "POST", paths: ["/tokenize"], handler: tokenize, body: tokenizeSchema },
+  { method: "POST", paths: ["/detokenize"], handler: detokenize, body: detokenizeSchema },
+  { method: "POST", paths: ["/apply-template"], handler: applyTemplate, body: conversationSchema },
 ];
 
 /** Paths that need no key: a monitor has none. */
@@ -227,29 +262,31 @@ type Env = { Bindings: { exchange: Exchange } };
 function makeRouter(app: App, options: ServerOptions, life: { draining: boolean }): Hono<Env> {
   const keys = options.apiKeys ?? [];
   const maxBodyBytes = options.maxBodyBytes ?? MAX_BODY_BYTES;
+  const trimmed = (options.apiPrefix ?? "").replace(/^\/+|\/+$/g, "");
+  const prefix = trimmed === "" ? "" : `/${trimmed}`;
   const router = new Hono<Env>();
   const answer = async (handler: Handler, exchange: Exchange, errors?: ErrorShape): Promise<Response> => {
     try {
       if (life.draining) throw unavailable("shutting_down", "The server is shutting down and takes no new requests");
-      if (keys.length > 0 && !OPEN_PATHS.includes(exchange.path)) checkKey(exchange.headers, keys);
+      if (keys.length > 0 && !OPEN_PATHS.includes(exchange.path.slice(prefix.length))) checkKey(exchange.headers, keys);
       if (exchange.method === "POST") await exchange.readBody(maxBodyBytes);
       return await handler(app, exchange);
     } catch (error) {
       if (error instanceof GenerationCancelled) return new Response(null, { status: 499 }); // nobody reads it
       const api = toApiError(error);
-      if (api.status >= 500 && api.status !== 503) options.onError?.(error);
+      if (api.status === 500) options.onError?.(error);
       return failed(exchange, api, errors);
     }
   };
   const methods: [matches: RegExp, method: string][] = [];
   for (const { method, paths, handler, errors } of ROUTES) {
-    if (handler === slots && options.slots === false) continue;
-    for (const path of paths) {
-      methods.push([new RegExp(`^${path.replace(/:id\{\.\+\}/, ".+")}$`), method]);
+    const off = whenOff(handler, options);
+    for (const path of paths.map((path) => prefix + path)) {
+      methods.push([new RegExp(`^${path.split(":id{.+}").map(RegExp.escape).join(".+")}$`), method]);
       router.on(method, path, (c) => {
         const { exchange } = c.env;
         exchange.params = c.req.param() as Record<string, string>;
-        return answer(handler, exchange, errors);
+        return answer(off ?? handler, exchange, errors);
       });
     }
   }
@@ -269,6 +306,18 @@ function makeRouter(app: App, options: ServerOptions, life: { draining: boolean 
     return response;
   });
   return router;
+}
+
+/** What answers in a route's place where it is switched off. */
+function whenOff(handler: Handler, options: ListenerSettings): Handler | undefined {
+  const off = handler === slots && options.slots === false
+    ? switchedOff("/slots", "--slots")
+    : handler === metrics && options.metrics === false
+    ? switchedOff("/metrics", "--metrics")
+    : undefined;
+  return off && (() => {
+    throw off;
+  });
 }
 
 function failed(exchange: Exchange, error: ApiError, shape?: ErrorShape): Response {

@@ -19,8 +19,9 @@ export function timingsOf(generation: Generation): Record<string, number> {
     prompt_per_second: ratio(prompt_n * 1000, prompt_ms),
     predicted_n,
     predicted_ms,
-    predicted_per_token_ms: ratio(predicted_ms, predicted_n),
-    predicted_per_second: ratio(predicted_n * 1000, predicted_ms),
+    // The first token comes with the prompt's last row, so the steps are one fewer.
+    predicted_per_token_ms: ratio(predicted_ms, predicted_n - 1),
+    predicted_per_second: ratio((predicted_n - 1) * 1000, predicted_ms),
   };
 }
 
@@ -39,5 +40,5 @@ export function usageOf(generations: readonly Generation[]): Record<string, unkn
 }
 
 function ratio(a: number, b: number): number {
-  return b > 0 ? a / b : 0;
+  return b > 0 && a > 0 ? a / b : 0;
 }

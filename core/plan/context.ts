@@ -3,7 +3,7 @@
  * @module
  */
 import { PlanError } from "../errors.ts";
-import { type DeviceInfo } from "../program/backend.ts";
+import type { DeviceInfo } from "../program/backend.ts";
 import { formatBytes } from "./plan.ts";
 
 export interface ContextChoice {

@@ -64,7 +64,8 @@ class ReferenceProgram implements ProgramHandle {
       const v = step.values(o.tensor);
       result[o.name] = v instanceof Int32Array ? v.slice() : Float32Array.from(v);
     }
-    return Promise.resolve(result);
+    // As a device's step does, this leaves the event loop a turn, so that signals and requests can arrive.
+    return new Promise((resolve) => setTimeout(() => resolve(result), 0));
   }
 
   [Symbol.dispose](): void {}

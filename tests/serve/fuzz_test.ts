@@ -1,7 +1,8 @@
 /** Any body at all: the answer is a 200 or a 4xx in OpenAI's shape, and the next request is served. */
 import assert from "node:assert/strict";
-import fc from "npm:fast-check@4.11.0";
-import { chatSchema, completionSchema, openaiCompletionSchema } from "../../serve/schemas.ts";
+import fc from "fast-check";
+import { countSchema, messagesSchema } from "../../serve/routes_anthropic.ts";
+import { chatSchema, completionSchema, conversationSchema, openaiCompletionSchema } from "../../serve/schemas.ts";
 import { withServer } from "./harness.ts";
 
 const value = fc.oneof(
@@ -11,8 +12,16 @@ const value = fc.oneof(
   ]),
   fc.array(fc.integer({ min: -5, max: 300 }), { maxLength: 5 }),
   fc.array(
-    fc.record({ role: fc.constantFrom("user", "assistant", "tool", "bad"), content: fc.jsonValue({ maxDepth: 1 }) }),
+    fc.record({
+      role: fc.constantFrom("user", "assistant", "tool", "system", "developer", "bad", "own"),
+      content: fc.oneof(fc.jsonValue({ maxDepth: 1 }), fc.string(), fc.constant([{ type: "text", text: "x" }])),
+    }),
   ),
+  fc.record({ type: fc.constantFrom("json_schema", "text", "enabled"), schema: fc.jsonValue({ maxDepth: 2 }) }),
+  fc.record({
+    format: fc.record({ type: fc.constant("json_schema"), schema: fc.constantFrom({}, { type: "null" }, 1) }),
+  }),
+  fc.integer({ min: 1, max: 5 }),
 );
 
 /** A body with a good base and some of the known fields spoilt. */
@@ -30,6 +39,9 @@ for (
     ["/completion", { prompt: "x" }, completionSchema],
     ["/v1/completions", { prompt: "x" }, openaiCompletionSchema],
     ["/v1/chat/completions", { messages: [{ role: "user", content: "x" }] }, chatSchema],
+    ["/v1/messages", { messages: [{ role: "user", content: "x" }] }, messagesSchema],
+    ["/v1/messages/count_tokens", { messages: [{ role: "user", content: "x" }] }, countSchema],
+    ["/apply-template", { messages: [{ role: "user", content: "x" }] }, conversationSchema],
   ] as const
 ) {
   Deno.test(`${path} takes any body`, async () => {

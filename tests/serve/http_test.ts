@@ -214,3 +214,72 @@ Deno.test("a server without a model says so, and answers once it has one", async
   await unused.stop();
   await assert.rejects(fetch(unused.url));
 });
+
+Deno.test("metrics counts under llama-server's names, and adds up with the timings", async () => {
+  await withServer({}, async ({ post, server }) => {
+    let computed = 0, cached = 0;
+    for (const prompt of ["[[[one]]]", "[[[one]]] again", "[[[two]]]"]) {
+      const { timings } = (await post("/completion", { prompt })).body;
+      computed += timings.prompt_n;
+      cached += timings.cache_n;
+    }
+    const scrape = async () => {
+      const response = await fetch(`${server.url}/metrics`);
+      assert.match(response.headers.get("process-start-time-unix")!, /^\d+$/);
+      const text = await response.text();
+      return (name: string) => Number(new RegExp(`^${name} (\\S+)$`, "m").exec(text)?.[1]);
+    };
+    const value = await scrape();
+    assert.equal(value("llamacpp:prompt_tokens_total"), computed);
+    assert.equal(value("llamacpp:prompt_tokens_cached_total"), cached);
+    assert.equal(value("llamacpp:tokens_predicted_total"), value("bloomery_tokens_predicted_total"));
+    assert.equal(value("llamacpp:n_decode_total"), value("bloomery_steps_total"));
+    for (const name of ["prompt_seconds_total", "tokens_predicted_seconds_total", "n_tokens_max"]) {
+      assert.ok(value(`llamacpp:${name}`) > 0, name);
+    }
+    for (const name of ["prompt_tokens_seconds", "predicted_tokens_seconds", "n_busy_slots_per_decode"]) {
+      assert.ok(value(`llamacpp:${name}`) > 0, name);
+    }
+    const idle = await scrape();
+    assert.equal(idle("llamacpp:predicted_tokens_seconds"), 0);
+    assert.equal(idle("llamacpp:requests_processing"), 0);
+  });
+});
+
+Deno.test("routes can be switched off and put under a prefix", async () => {
+  await withServer({ metrics: false, slots: false, apiPrefix: "llm/", apiKeys: ["key"] }, async ({ server, post }) => {
+    const headers = { authorization: "Bearer key" };
+    for (const path of ["/llm/metrics", "/llm/slots"]) {
+      const response = await fetch(server.url + path, { headers });
+      assert.deepEqual([response.status, (await response.json()).error.type], [501, "not_supported_error"]);
+    }
+    assert.equal((await (await fetch(`${server.url}/llm/health`)).json()).status, "ok");
+    assert.equal((await post("/llm/completion", { prompt: "[[[ok]]]" }, headers)).body.content, "ok");
+    assert.equal((await post("/completion", { prompt: "[[[ok]]]" }, headers)).status, 404);
+  });
+});
+
+Deno.test("a stream begins with a content of null, and its last event has the timings", async () => {
+  await withServer({}, async ({ events }) => {
+    for (const include_usage of [false, true]) {
+      const body = { messages: say("[[[Hi]]]"), stream: true, stream_options: { include_usage } };
+      const all = await events("/v1/chat/completions", body);
+      assert.deepEqual(all[0].choices[0].delta, { role: "assistant", content: null });
+      assert.deepEqual(all.map((e) => e.timings !== undefined), all.map((_, i) => i === all.length - 2));
+    }
+    const [one] = (await events("/completion", { prompt: "x", n_predict: 1, stream: true })).slice(-1);
+    assert.deepEqual([one.timings.predicted_n, one.timings.predicted_per_second], [1, 0]);
+  });
+});
+
+Deno.test("tokenize takes texts and ids together, and nothing", async () => {
+  await withServer({}, async ({ post }) => {
+    assert.deepEqual((await post("/tokenize", {})).body, { tokens: [] });
+    assert.deepEqual((await post("/tokenize", { content: ["ab", 65, "c"], add_special: true })).body.tokens.slice(-2), [
+      65,
+      99,
+    ]);
+    const bad = await post("/tokenize", { content: [9999] });
+    assert.deepEqual([bad.status, bad.body.error.param], [400, "content"]);
+  });
+});

@@ -1,0 +1,34 @@
+import assert from "node:assert/strict";
+import type { Command } from "./command.ts";
+import { parseArgs } from "./parse.ts";
+import { SLOT_FLAGS, slotsOf } from "./slots.ts";
+
+const command: Command = {
+  name: "serve",
+  summary: "",
+  arguments: [],
+  flags: Object.values(SLOT_FLAGS),
+  run: () => Promise.resolve(0),
+};
+
+function slots(line: string) {
+  const parsed = parseArgs(["serve", ...line.split(" ").filter((w) => w !== "")], [command], "");
+  assert.ok(parsed.kind === "run");
+  const { n_slots, n_ctx, n_cache } = slotsOf(parsed.flags, 1000);
+  return [n_slots, n_ctx, n_cache];
+}
+
+Deno.test("slotsOf() divides --ctx-size among the slots as llama-server does", () => {
+  assert.deepEqual(slots(""), [4, 1000, 4000]);
+  assert.deepEqual(slots("-c 0 -np 2"), [2, 1000, 2000]);
+  assert.deepEqual(slots("-c 8192 -np 4"), [4, 2048, 8192]);
+  assert.deepEqual(slots("-c 8192"), [4, 8192, 8192]);
+  assert.deepEqual(slots("-c 8192 -np auto"), [4, 8192, 8192]);
+  assert.deepEqual(slots("-c 8192 -np 4 -kvu"), [4, 8192, 8192]);
+  assert.deepEqual(slots("-c 8192 -no-kvu"), [4, 2048, 8192]);
+  assert.deepEqual(slots("-np 3 --kv-unified-per-slot 500"), [3, 500, 1500]);
+  assert.deepEqual(slots("-c 4096 --kv-unified-per-slot 500"), [4, 500, 4096]);
+  assert.deepEqual(slots("-np 2 --cache-size 1500"), [2, 1000, 1500]);
+  assert.deepEqual(slots("-np 2 --cache-size 10"), [2, 1000, 1000]);
+  assert.throws(() => slots("-c 3 -np 4"), { code: "usage.context" });
+});

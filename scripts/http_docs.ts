@@ -1,0 +1,267 @@
+/**
+ * What docs/http.md says about routes and fields. Types, limits and defaults come from the schemas themselves.
+ * @module
+ */
+
+/** What a field means, wherever it occurs; a route's own words go before. */
+export const FIELDS: Readonly<Record<string, string>> = {
+  model: "Accepted and not looked at: the server has one model",
+  messages:
+    "The conversation: `role` (system, developer, user, assistant, tool), `content` (a text, or parts of type " +
+    "text), and of the assistant also `reasoning_content` and `tool_calls`",
+  tools: "Functions that the model may call",
+  tool_choice: "`required` or a function by name makes the answer a call",
+  parallel_tool_calls: "Whether an answer may hold several calls",
+  chat_template_kwargs: "Variables of the chat template; `enable_thinking` switches reasoning",
+  reasoning_effort: "Variable of the chat template; `none` switches reasoning off",
+  add_generation_prompt: "Whether the prompt opens the assistant's turn; true closes a last message of the assistant",
+  continue_final_message: "Whether the answer goes on with the last message, which then is the assistant's",
+  reasoning_format:
+    "Where reasoning goes: `none` leaves it in `content`, `deepseek-legacy` does so in streams, the others " +
+    "put it into `reasoning_content`",
+  reasoning_budget_tokens: "Most tokens of reasoning, 0 = none, -1 = no limit",
+  thinking_budget_tokens: "The same as `reasoning_budget_tokens`",
+  stream: "Send the answer as it comes, as server-sent events",
+  stream_options: "`include_usage` adds a last event with the usage",
+  stop: "Texts that end the answer; they are looked for in the answer, not in reasoning that is split off",
+  max_tokens: "Most tokens of an answer; less where the context is full before. -1 = as many as fit",
+  max_completion_tokens: "The same, goes before `max_tokens`",
+  n_predict: "The same, goes behind `max_tokens`",
+  n: "Answers to give to each prompt; the prompt is computed once for all",
+  best_of: "Answers to make, of which the `n` with the likeliest tokens on average are given; not in streams",
+  cache_prompt: "Whether computed beginnings of other prompts may be used; the answer is the same",
+  id_slot: "The slot to use, -1 = any",
+  grammar: "GBNF grammar of the answer",
+  grammar_lazy: "The grammar is in force from one of `grammar_triggers` on, and nothing before",
+  grammar_triggers: "Objects with a `type` and a `value` or `token`, as llama-server has them; tokens and words",
+  json_schema: "JSON schema of the answer",
+  response_format:
+    "`text`, `json_object` (with an optional `schema`) or `json_schema`; `strict: true` refuses what cannot " +
+    "be enforced",
+  logprobs: "Whether to tell the log-probabilities of the answer's tokens",
+  top_logprobs: "How many rivals of each token to tell; needs `logprobs`",
+  functions: "Refused: use `tools`",
+  function_call: "Refused: use `tool_choice`",
+  modalities: "Refused unless it is text",
+  temperature: "Spread of the choice; 0 takes the likeliest token",
+  top_k: "Choose among so many of the likeliest tokens, 0 = all",
+  top_p: "Choose among the likeliest tokens that have this probability together",
+  min_p: "Drop tokens less likely than this share of the likeliest one's probability",
+  typical_p: "Locally typical sampling, 1 = off",
+  top_n_sigma: "Drop tokens more than so many standard deviations below the best, -1 = off",
+  xtc_probability: "How often all but the last of the likely tokens are dropped",
+  xtc_threshold: "From which probability on a token is likely, for `xtc_probability`",
+  dynatemp_range: "The temperature moves by so much with the uncertainty, 0 = off",
+  dynatemp_exponent: "How it moves",
+  repeat_penalty: "Makes tokens that occurred less likely, 1 = off",
+  repeat_last_n: "Tokens that the penalties look back, -1 = the whole context",
+  presence_penalty: "Lowers tokens that occurred by so much",
+  frequency_penalty: "Lowers them by so much for each time",
+  dry_multiplier: "Strength of the penalty of repeated sequences, 0 = off",
+  dry_base: "Its growth with the length of the sequence",
+  dry_allowed_length: "Sequences up to this length are free",
+  dry_penalty_last_n: "Tokens that it looks back, -1 = the whole context",
+  dry_sequence_breakers: "Texts that no sequence goes beyond",
+  mirostat: "1 or 2 keep the surprise of the text at `mirostat_tau`, 0 = off",
+  mirostat_tau: "The surprise to keep",
+  mirostat_eta: "How fast it is corrected",
+  adaptive_target: "Draw tokens whose probability is near this, -1 = off",
+  adaptive_decay: "How long the draw remembers",
+  samplers: "Stages and their order, by names or by letters",
+  min_keep: "Tokens that no stage goes below",
+  seed: "Start of the random choice; -1 = a fresh one. Answers of one request differ",
+  ignore_eos: "Go on where the model would end",
+  logit_bias: "Added to the scores of tokens, by id or by text; false forbids",
+  prompt: "A text, token ids, a mix of both, or several prompts",
+  n_probs: "How many rivals of each token to tell with their probabilities",
+  post_sampling_probs: "Refused: only probabilities before sampling are given",
+  return_tokens: "Whether to tell the ids of the answer's tokens",
+  n_indent: "Refused unless 0",
+  t_max_predict_ms: "Refused unless 0",
+  echo: "Begin the answer with the prompt; with `logprobs` its tokens are scored too",
+  suffix: "Refused unless empty",
+  system: "The system prompt",
+  stop_sequences: "Texts that end the answer",
+  thinking: "`disabled` switches reasoning off; `budget_tokens` limits it",
+  output_config: "`format` of type `json_schema` gives the answer's form, `effort` is a variable of the template",
+  output_format: "The older name of `output_config.format`",
+  content: "A text, or an array of texts and token ids",
+  add_special: "Whether to add the tokens that the vocabulary puts around a text",
+  parse_special: "Whether markup of special tokens is read as such",
+  with_pieces: "Tell each token's text too: as a string, or as bytes where they are no text on their own",
+  tokens: "The token ids",
+  input: "A text of the user, or items",
+  instructions: "The system prompt of this answer",
+  previous_response_id: "Go on from a response that is kept",
+  store: "Whether the answer is kept",
+  max_output_tokens: "Most tokens of the answer, reasoning among them",
+  text: "The form of the answer",
+  reasoning: "`effort` is a variable of the chat template; `none` switches reasoning off",
+  metadata: "Given back as it is",
+};
+
+/** What a field is where the request leaves it out and no table of the code says so. */
+export const DEFAULTS: Readonly<Record<string, string>> = {
+  stream: "false",
+  max_tokens: "--predict",
+  n: "1",
+  best_of: "n",
+  cache_prompt: "true",
+  id_slot: "-1",
+  tool_choice: "auto",
+  parallel_tool_calls: "true",
+  add_generation_prompt: "unless continued",
+  continue_final_message: "where the last message is the assistant's",
+  reasoning_format: "--reasoning-format",
+  reasoning_budget_tokens: "--reasoning-budget",
+  logprobs: "false",
+  seed: "-1",
+  ignore_eos: "false",
+  n_probs: "0",
+  return_tokens: "false",
+  echo: "false",
+  store: "true",
+  add_special: "false",
+  parse_special: "true",
+  with_pieces: "false",
+  dry_sequence_breakers: '`["\\n", ":", "\\"", "*"]`',
+};
+
+export interface RouteText {
+  summary: string;
+  /** What comes back, and what to know; Markdown. */
+  details: string;
+  /** Fields with a meaning of their own here. */
+  fields?: Readonly<Record<string, string>>;
+}
+
+/** By the last of a route's paths. */
+export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
+  "/v1/health": {
+    summary: "whether the server answers",
+    details: '`{"status": "ok"}`; 503 while the model loads. Needs no key.',
+  },
+  "/v1/models": {
+    summary: "the model",
+    details: "A list of one: `id`, `aliases`, and in `meta` its sizes; OpenAI's and Anthropic's clients both read it.",
+  },
+  "/v1/models/{id}": {
+    summary: "the model by one of its names",
+    details: "404 `model_not_found` for other names. A name may contain slashes.",
+  },
+  "/props": { summary: "settings of the server", details: "llama-server's names. Sampler defaults are in `params`." },
+  "/slots": {
+    summary: "what each slot does",
+    details: "An array. 501 where the server was started with `--no-slots`.",
+  },
+  "/metrics": {
+    summary: "counters for Prometheus",
+    details:
+      "Text; 501 unless the server was started with `--metrics`. llama-server's names (`llamacpp:…`) and `bloomery_…` of " +
+      "what only this server counts. Gauges of rates are over the time since the last scrape.",
+  },
+  "/v1/chat/completions": {
+    summary: "an answer to a conversation",
+    details:
+      "OpenAI's chat completion, with `reasoning_content` beside `content`, and llama-server's `timings` where there is " +
+      "one answer. `usage` counts a prompt once for all of its answers; `prompt_tokens_details.cached_tokens` were not " +
+      "computed, `completion_tokens_details.reasoning_tokens` were reasoning.\n\n" +
+      "A last message of the assistant is continued; the answer holds only what is new. System messages may come anywhere: " +
+      "where the template has no place for one, its text joins the message before it, or the next one of the user. " +
+      "A role that the template has no place for is refused.",
+  },
+  "/v1/completions": {
+    summary: "a continuation of a text",
+    details: "OpenAI's legacy completion: `n` choices for each prompt, prompt by prompt.",
+    fields: { logprobs: "How many rivals of each token to tell with their log-probabilities" },
+  },
+  "/completions": {
+    summary: "a continuation of a text, in llama-server's shape",
+    details:
+      "One object for one prompt, an array for several. In a stream the last event of a prompt has `stop: true`.",
+  },
+  "/v1/chat/completions/input_tokens": {
+    summary: "tokens of a conversation's prompt",
+    details: '`{"object": "response.input_tokens", "input_tokens": n}`',
+  },
+  "/v1/responses": {
+    summary: "an answer to a conversation, in the shape of OpenAI's Responses",
+    details:
+      "Items of the input: messages, `reasoning`, `function_call`, `function_call_output`. Items of the answer: " +
+      "`reasoning` with its text, a `message`, and `function_call`. An answer that ends at its limit is `incomplete`. Streams have " +
+      "OpenAI's events with `sequence_number` and `output_index`, and no `[DONE]`. A last message of the assistant is " +
+      "continued.\n\nAnswers are kept in memory for `previous_response_id`, the oldest go first; instructions are not part of " +
+      "what is kept.",
+    fields: {
+      tools: "Functions that the model may call; the model is not offered tools of other types",
+      tool_choice: "`required` or a function by name makes the answer a call",
+      text: "`format` of type `text`, `json_object` or `json_schema` gives the answer's form",
+    },
+  },
+  "/v1/responses/input_tokens": {
+    summary: "tokens of a request's prompt",
+    details: '`{"object": "response.input_tokens", "input_tokens": n}`',
+    fields: { text: "As for /v1/responses" },
+  },
+  "/v1/messages": {
+    summary: "an answer to a conversation, in Anthropic's shape",
+    details: "System messages within the conversation, a last message of the assistant, and roles as for " +
+      "/v1/chat/completions. Blocks: text, thinking, tool_use, tool_result. The beta query parameter is accepted.",
+    fields: {
+      messages: "The conversation: `role` (user, assistant, system) and `content`, a text or blocks",
+      tools: "Functions that the model may call; the server runs no tools of its own",
+      tool_choice: "`auto`, `any`, `tool` with a `name`, or `none`",
+      max_tokens: "Most tokens of the answer",
+    },
+  },
+  "/v1/messages/count_tokens": {
+    summary: "tokens of a conversation's prompt",
+    details: '`{"input_tokens": n}`',
+    fields: {
+      messages: "As for /v1/messages",
+      tools: "As for /v1/messages",
+      tool_choice: "As for /v1/messages",
+    },
+  },
+  "/tokenize": { summary: "ids of a text", details: '`{"tokens": [...]}`: ids, or `{id, piece}` with `with_pieces`.' },
+  "/detokenize": { summary: "text of ids", details: '`{"content": "..."}`. An id outside the vocabulary is a 400.' },
+  "/apply-template": { summary: "the prompt that a conversation becomes", details: '`{"prompt": "..."}`' },
+};
+
+/** Rows of the table of errors: status, `code`, when. */
+export const ERRORS: readonly (readonly [status: number, code: string, when: string])[] = [
+  [400, "invalid_json", "the body is not JSON, or not UTF-8"],
+  [400, "missing_required_parameter", "a field is missing; `param` names it"],
+  [400, "invalid_value", "a field has a wrong type or value; `param` names it"],
+  [400, "unsupported_parameter", "a field asks for what the server cannot do, and ignoring it would change the answer"],
+  [400, "context_length_exceeded", "the prompt does not fit; `n_prompt_tokens` and `n_ctx` are beside the message"],
+  [400, "previous_response_not_found", "no response of that id is kept"],
+  [400, "text.…", "the chat template refuses the conversation, or a grammar cannot be read, in their own words"],
+  [401, "invalid_api_key", "the server has keys and the request carries none of them"],
+  [404, "not_found", "there is no such path"],
+  [404, "model_not_found", "the model has another name"],
+  [405, "method_not_allowed", "the path takes another method; `allow` names it"],
+  [413, "body_too_large", "the body is larger than 32 MiB"],
+  [500, "internal_error", "a fault of the server; it is on its stderr"],
+  [501, "switched_off", "the server was started without this route"],
+  [503, "loading_model", "the model is not loaded yet"],
+  [503, "queue_full", "too many requests wait for a slot"],
+  [503, "cache_full", "the prompt does not fit the cache that all slots share"],
+  [503, "shutting_down", "the server finishes what runs and takes nothing new"],
+];
+
+/** Where a client of llama-server sees something else, and why. */
+export const DIFFERENCES: readonly string[] = [
+  "`n_predict: 0` computes the prompt and gives no token; llama-server gives one.",
+  '`stop: [""]` is ignored; there it ends every answer at once.',
+  "A field that this server knows and cannot honour is a 400 that names it, because ignoring it would change the answer.",
+  "An unknown sampler, an `id_slot` beyond the slots or an id outside the vocabulary is a 400; there it is ignored, taken " +
+  "modulo, or a 500.",
+  "`usage` counts all `n` answers; there it counts the first.",
+  "/v1/completions gives OpenAI's legacy `logprobs`, and `echo` scores the prompt: scorers need both.",
+  "A continued message of the assistant is not repeated in the answer, streamed or not; there it is repeated where the answer " +
+  "is not streamed.",
+  "`tool_choice` `required` forces a call from the first token.",
+  "Errors of /v1/messages have Anthropic's envelope.",
+  "/v1/responses takes `previous_response_id`, and its events have `sequence_number` and `output_index`.",
+];
