@@ -58,6 +58,46 @@ Deno.test("bloomery serve answers, and SIGTERM lets the running answer finish", 
   assert.equal((await process.status).code, 0, log());
 });
 
+Deno.test("bloomery serve takes llama-server's flags: slots, defaults of a request, /slots off, a warning about keys", async () => {
+  const { url, process, log } = await spawn(
+    ...[
+      "-m",
+      await bloomNano("bf16"),
+      "--port",
+      "0",
+      "--host",
+      "0.0.0.0",
+      "-c",
+      "128",
+      "-np",
+      "2",
+      "-n",
+      "3",
+      "--temp",
+      "0.25",
+    ],
+    ...["--top-k", "5", "--ignore-eos", "--no-slots", "-fa", "--jinja", "--mlock"],
+  );
+  const at = url.replace("0.0.0.0", "127.0.0.1");
+  const props = await (await fetch(at + "/props")).json();
+  const { n_ctx, params } = props.default_generation_settings;
+  assert.equal(n_ctx, 64);
+  assert.deepEqual([params.temperature, params.top_k], [0.25, 5]);
+  const post = async (body: object) =>
+    await (await fetch(at + "/completion", { method: "POST", body: JSON.stringify({ prompt: "The", ...body }) }))
+      .json();
+  assert.equal((await post({})).tokens_predicted, 3);
+  assert.equal((await post({ n_predict: 5 })).tokens_predicted, 5);
+  const slots = await fetch(at + "/slots");
+  assert.equal(slots.status, 404);
+  await slots.body?.cancel();
+  process.kill("SIGTERM");
+  assert.equal((await process.status).code, 0, log());
+  assert.match(log(), /warning: listening on 0\.0\.0\.0 without a key: /);
+  assert.match(log(), /warning: --jinja has no effect: chat templates are always Jinja\n/);
+  assert.match(log(), /: 2 slots of 64 tokens\n/);
+});
+
 Deno.test("bloomery serve ends at once at the second signal", async () => {
   const { url, process, log } = await spawn("-m", await bloomNano("bf16"), "--port", "0", "--ctx-size", "512");
   const running = await babble(url, 500);
@@ -75,6 +115,8 @@ Deno.test("bloomery serve refuses a port in use, a missing model and broken JSON
   const model = await bloomNano("bf16");
   const cases: [string[], string, number][] = [
     [["-m", model, "--port", String(port), "--ctx-size", "64"], "usage.address", 2],
+    [["-m", model, "--host", "no.such.host.invalid", "-c", "64"], "no host has this name [usage.address]", 2],
+    [["-m", model, "--host", "8.8.8.8", "-c", "64"], "it is no address of this machine [usage.address]", 2],
     [["-m", model, "--chat-template-kwargs", "{"], "usage.value", 2],
     [["-m", model, "--chat-template-file", "/nowhere"], "usage.file", 2],
     [["-m", "/nowhere.gguf", "--port", "0"], "/nowhere.gguf", 1],
