@@ -114,6 +114,14 @@ export function tinyModel(name: string): Promise<string> {
   return once(`tiny-${name}`, (path) => prepare(`${sharedDir}models/tiny/${name}`, path, options));
 }
 
+/** Checkpoints that hold MXFP4 blocks, which `prepare` takes over as they are unless it is told to decode them. */
+const MXFP4 = ["gpt_oss_mxfp4", "kimi_k3"];
+
+/** A tiny checkpoint as GGUF with its blocks as they are. */
+function tinyStored(name: string): Promise<string> {
+  return once(`tiny-${name}-stored`, (path) => prepare(`${sharedDir}models/tiny/${name}`, path, { outtype: "f32" }));
+}
+
 export function tinyQuantized(name: string, type: "Q8_0" | "Q4_K_M"): Promise<string> {
   return once(`tiny-${name}-${type}`, async (path) => {
     using source = openGgufSource(await tinyModel(name));
@@ -277,6 +285,19 @@ export function registerTinyTests(name: string, options: { ignore?: boolean } = 
         await checkBits(path, opened, ids);
       },
     });
+    if (MXFP4.includes(model)) {
+      Deno.test({
+        name: `${name}: tiny ${model} with its MXFP4 blocks near its NLL in F32`,
+        ignore,
+        fn: async () => {
+          const { ids } = tinyPrompts(model).find((p) => p.name === "p300")!, path = await tinyStored(model);
+          using file = openGguf(path);
+          assert.ok(file.tensors.some((t) => t.type.name === "mxfp4"), "no tensor is mxfp4");
+          const whole = await nll(await tinyModel(model), name, ids), got = await nll(path, name, ids);
+          assert.ok(Math.abs(got / whole - 1) <= 0.01, `NLL ${got}, in F32 ${whole}`);
+        },
+      });
+    }
     Deno.test({
       name: `${name}: tiny ${model} in Q8_0 and in Q4_K_M near its NLL in F32`,
       ignore,

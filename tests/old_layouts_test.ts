@@ -100,3 +100,53 @@ Deno.test("qwen3next with one ssm_in gives what attn_qkv and attn_gate give", as
   });
   await sameLogits(files, name);
 });
+
+/** Tensors one behind the other along their last axis but the experts'. */
+function stacked(parts: readonly Values[]): Values {
+  const [first] = parts, n_in = first.ne[0], n_expert = first.ne[2] ?? 1;
+  const data: number[] = [];
+  for (let e = 0; e < n_expert; e++) {
+    for (const { data: from } of parts) {
+      data.push(...from.subarray(e * from.length / n_expert, (e + 1) * from.length / n_expert));
+    }
+  }
+  const rows = parts.reduce((sum, p) => sum + (p.ne[1] ?? p.ne[0]), 0);
+  return { ne: first.ne.length === 1 ? [rows] : [n_in, rows, ...first.ne.slice(2)], data: Float32Array.from(data) };
+}
+
+Deno.test("qwen2 with one attn_qkv gives what three matrices with biases give", async () => {
+  const files = await twoFiles("qwen2", (_, tensors) => {
+    for (let il = 0; il < 2; il++) {
+      for (const kind of ["weight", "bias"]) {
+        const parts = ["q", "k", "v"].map((of) => take(tensors, `blk.${il}.attn_${of}.${kind}`));
+        tensors.set(`blk.${il}.attn_qkv.${kind}`, stacked(parts));
+      }
+    }
+  });
+  await sameLogits(files, "qwen2");
+});
+
+Deno.test("qwen3moe with one ffn_gate_up_exps gives what two matrices an expert give", async () => {
+  const files = await twoFiles("qwen3moe", (_, tensors) => {
+    for (let il = 0; il < 2; il++) {
+      const parts = ["gate", "up"].map((of) => take(tensors, `blk.${il}.ffn_${of}_exps.weight`));
+      tensors.set(`blk.${il}.ffn_gate_up_exps.weight`, stacked(parts));
+    }
+  });
+  await sameLogits(files, "qwen3moe");
+});
+
+Deno.test("qwen3moe with scales beside its matrices gives what scaled matrices give", async () => {
+  const files = await twoFiles("qwen3moe", (metadata, tensors) => {
+    const n_expert = metadata.u32("qwen3moe.expert_count");
+    const divide = (name: string, scales: Float32Array) => {
+      const { ne, data } = take(tensors, `${name}.weight`), each = data.length / scales.length;
+      tensors.set(`${name}.weight`, { ne, data: data.map((x, i) => x / scales[Math.floor(i / each)]) });
+      tensors.set(`${name}.scale`, { ne: [scales.length], data: scales });
+    };
+    divide("blk.0.attn_output", Float32Array.of(0.25));
+    divide("blk.1.ffn_down_exps", Float32Array.from({ length: n_expert }, (_, e) => 2 ** (e - 2)));
+    divide("blk.1.ffn_up_exps", Float32Array.from({ length: n_expert }, (_, e) => 1 + e));
+  });
+  await sameLogits(files, "qwen3moe");
+});

@@ -42,12 +42,23 @@ function spec(k: Keys): KimiK3Spec {
   return { ...s, n_latent: k.u32("expert_latent_length"), n_block, indexer };
 }
 
-/** The residual and its earlier states `[n_embd, n_tok]`, weighed by what `score` sees in each of them normed. */
-function mixed(op: Ops, s: KimiK3Spec, states: readonly T[], score: T): T {
-  if (states.length === 1) return states[0];
-  const all = op.concat(states.map((x) => x.heads(1)), 1); //                              [n_embd, m, n_tok]
-  const scores = op.dot(op.rms_norm(all, undefined, s.norm_eps), score).flat(); //         [m, n_tok]
-  return op.mix(all, op.softmax(scores).heads(1)).flat();
+/** The residual where blocks of layers started: `[n_embd, m, n_tok]`, and normed. */
+interface Bank {
+  readonly states: T;
+  readonly normed: T;
+}
+
+function deposit(op: Ops, s: KimiK3Spec, bank: Bank | undefined, p: T): Bank {
+  const states = bank ? op.concat([bank.states, p.heads(1)], 1) : p.heads(1);
+  return { states, normed: op.rms_norm(states, undefined, s.norm_eps) };
+}
+
+/** The bank's states and the residual p, weighed by a softmax over what `score` sees in each of them normed: `[n_embd, n_tok]`. */
+function mixed(op: Ops, s: KimiK3Spec, bank: Bank | undefined, p: T, score: T): T {
+  if (!bank) return p;
+  const m = bank.states.ne[1], seen = op.dot(op.rms_norm(p, undefined, s.norm_eps), score);
+  const a = op.softmax(op.concat([op.dot(bank.normed, score).flat(), seen])); //           [m + 1, n_tok]
+  return op.add(op.mix(bank.states, a.slice(0, m).heads(1)).flat(), op.mul(p, a.slice(m, 1)));
 }
 
 function attention(op: Ops, s: KimiK3Spec, il: number, x: T): T {
@@ -69,18 +80,17 @@ function ffn(op: Ops, s: KimiK3Spec, il: number, x: T): T {
 }
 
 function build(op: Ops, s: KimiK3Spec): T {
-  const bank: T[] = []; // the residual where blocks of layers start
-  let p = embed(op, s); //                                                                 [n_embd, n_tok]
+  let bank: Bank | undefined, p = embed(op, s); //                                         p [n_embd, n_tok]
   for (let il = 0; il < s.n_layer; il++) {
-    const w = op.weights(`blk.${il}`), vector = (name: string) => w(name, [s.n_embd]);
-    const a = mixed(op, s, [...bank, p], vector("attn_res_score"));
+    const w = op.weights(`blk.${il}`), vector = (name: string) => w(name, [s.n_embd]), first = il % s.n_block === 0;
+    const a = mixed(op, s, bank, p, vector("attn_res_score"));
     const y = attention(op, s, il, op.rms_norm(a, vector("attn_norm"), s.norm_eps));
-    if (il % s.n_block === 0) bank.push(p);
-    p = il % s.n_block === 0 ? y : op.add(p, y);
-    const f = mixed(op, s, [...bank, p], vector("ffn_res_score"));
+    if (first) bank = deposit(op, s, bank, p);
+    p = first ? y : op.add(p, y);
+    const f = mixed(op, s, bank, p, vector("ffn_res_score"));
     p = op.add(p, ffn(op, s, il, op.rms_norm(f, vector("ffn_norm"), s.norm_eps)));
   }
-  return head(op, s, mixed(op, s, [...bank, p], op.weights()("output_res_score", [s.n_embd])));
+  return head(op, s, mixed(op, s, bank, p, op.weights()("output_res_score", [s.n_embd])));
 }
 
 export const kimiK3: Architecture<KimiK3Spec> = { names: ["kimi-k3"], spec, build };

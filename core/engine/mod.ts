@@ -452,7 +452,12 @@ export class Engine implements Disposable {
         onProgress?.(done, this.plan.weight_bytes);
       }
     };
-    await Promise.all(Array.from({ length: LOADS_AT_ONCE }, worker));
+    // A failure ends the queue, and is told once the loads under way have ended: what they load into must outlive them.
+    const ended = await Promise.allSettled(
+      Array.from({ length: LOADS_AT_ONCE }, () => worker().finally(() => queue.length = 0)),
+    );
+    const failed = ended.find((e) => e.status === "rejected");
+    if (failed) throw failed.reason;
   }
 
   async #source(w: WeightDesc): Promise<TensorSource> {

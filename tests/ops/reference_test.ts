@@ -1,5 +1,15 @@
 /** The reference backend, the oracle of the others: ops whose results are known by hand, and rows of all cases by bits. */
 import assert from "node:assert/strict";
+import {
+  DELTA_RULE,
+  GATE_KIND,
+  NORM_KIND,
+  OPS,
+  POOL_KIND,
+  ROPE_KIND,
+  SCORE_KIND,
+  UNARY_KIND,
+} from "../../core/program/ops.ts";
 import { openReferenceBackend } from "../../core/program/reference.ts";
 import type { CaseBuilder, Fill, OpCase } from "./case.ts";
 import { opCases } from "./cases/mod.ts";
@@ -148,6 +158,32 @@ Deno.test("reference: ROUTER takes experts of the best groups only", async () =>
   };
   assert.deepEqual(await choose(1), [0, 1]);
   assert.deepEqual(await choose(2), [2, 3]);
+});
+
+Deno.test("the cases have every op, and every kind of an op", () => {
+  const seen = new Set<string>();
+  for (const c of opCases("test")) {
+    const builder = new CaseData(c, 1, backend).builder(4, 0);
+    for (const op of builder.op.finish().ops) {
+      seen.add(op.op);
+      const kind = OPS[op.op].params.findIndex(([name]) => ["kind", "score", "rule"].includes(name));
+      if (kind >= 0) seen.add(`${op.op} ${op.params[kind]}`);
+    }
+  }
+  const kinds = {
+    NORM: NORM_KIND,
+    UNARY: UNARY_KIND,
+    GATE: GATE_KIND,
+    ROPE: ROPE_KIND,
+    ROUTER: SCORE_KIND,
+    POOL: POOL_KIND,
+    DELTA: DELTA_RULE,
+  };
+  const want = [
+    ...Object.keys(OPS),
+    ...Object.entries(kinds).flatMap(([op, kind]) => Object.values(kind).map((k) => `${op} ${k}`)),
+  ];
+  assert.deepEqual(want.filter((name) => !seen.has(name)), []);
 });
 
 Deno.test("reference: rows of every case by bits, whatever the steps", async () => {
