@@ -282,6 +282,9 @@ Deno.test("a closing tag that the end of the answer cuts is nobody's text", () =
     assert.deepEqual(behind, full({ reasoning_content: "Hm.", tool_calls: called }));
   }
   assert.equal(readAll("1 <", o).reasoning_content, "1 <");
+  const odd = '<TOOLCALL>[{"name": "read", "arguments": {"p": "/tmp/a"}} oops]</TOOLCALL>';
+  const broken = readAll(odd, { template: "<TOOLCALL>", tools });
+  assert.deepEqual(broken, full({ tool_calls: called, content: " oops]</TOOLCALL>", malformed: true }));
   assert.equal(readAll("Hm.</th", { ...o, reasoningFormat: "none" }).content, "Hm.</th");
   for (
     const [template, text] of [

@@ -260,6 +260,7 @@ Deno.test("callRules() keeps patterns and formats of strings that are written as
       [{ type: "string", format: "email", maxLength: 9 }, ["a@b.co"], ["a"], ["maxLength"]],
       [{ type: "string", minLength: 2 }, ["x"], [], ["minLength"]],
       [{ allOf: [{ type: "string", pattern: "^x$" }] }, ["y"], [], ["pattern"]],
+      [{ type: "string", pattern: "^x$", allOf: [{ type: "string" }] }, ["y"], [], ["pattern"]],
     ] as [object, string[], string[], string[]?][]
   ) {
     const { grammar, ignored: told } = xmlGrammar(schema);
