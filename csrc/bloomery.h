@@ -78,6 +78,8 @@ BL_API void bl_file_close(bl_file *file);
 #define BL_USE_MUL_MAT 1u  // MUL_MAT and MUL_MAT_ID weights
 #define BL_USE_ROWS 2u     // GET_ROWS tables
 #define BL_USE_VECTOR 4u   // norm weights, biases, frequencies, small f32 matrices of any shape: read whole
+#define BL_USE_HOST 8u     // with BL_USE_ROWS alone: a card leaves the table in host memory and gathers rows there (it does so anyway with
+                           // tables of more than a quarter of its memory); their ids must be step inputs
 
 // Loads a tensor of ggml type `type` and shape ne[4] (fastest first, unused = 1) from bytes [offset, offset + n_bytes) of a file.
 //   n_bytes must equal the type's size of ne.   errors BL_ERR_ARGUMENT, BL_ERR_IO, BL_ERR_MEMORY, BL_ERR_UNSUPPORTED

@@ -15,7 +15,7 @@ constexpr uint32_t SPAN_CHUNKS = 8;
 
 struct AttentionSegment {
   CacheStream k, v;
-  PageTable table;
+  CachePages table;
   uint32_t window, unit;
   uint32_t v_head;        // elements from one kv head's values to the next
   const int32_t *select;  // [rows, n_select] blocks of `unit` rows, or nullptr

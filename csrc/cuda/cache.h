@@ -16,7 +16,7 @@ struct CacheStream {
 };
 
 // The pages of each sequence of a step in one cache.
-struct PageTable {
+struct CachePages {
   const int32_t *pages;  // [n_seq, n_page]
   uint32_t n_page, page_size;
 };

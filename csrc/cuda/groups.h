@@ -7,7 +7,7 @@ namespace bl::cuda {
 
 struct PoolArgs {
   CacheStream k, z;  // of ratio 1
-  PageTable table;
+  CachePages table;
   const float *ape;  // [width, ratio] or nullptr
   float *y;          // [n, n_tok]
   uint32_t n, ratio;

@@ -21,7 +21,7 @@ struct HeadJob {
   float mscale;
   float *y;                // f32 result, dense, or nullptr
   CacheStream cache;       // base != nullptr: the result goes to its position's row
-  PageTable table;
+  CachePages table;
 };
 
 struct HeadsArgs {

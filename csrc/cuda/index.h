@@ -13,7 +13,7 @@ struct IndexArgs {
   const int32_t *candidates;  // [n_candidate, n_tok] or nullptr
   uint32_t n_candidate, candidate_unit;
   CacheStream k;
-  PageTable table;
+  CachePages table;
   uint32_t d, n_head;
   float scale;
   uint32_t unit;

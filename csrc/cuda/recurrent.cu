@@ -18,7 +18,7 @@ namespace {
 constexpr uint32_t CHANNELS = 128, SLICE = 64;
 constexpr uint32_t COLUMNS = 4;
 
-__device__ inline float *state_of(const CacheStream &state, const PageTable &table, uint32_t seq) {
+__device__ inline float *state_of(const CacheStream &state, const CachePages &table, uint32_t seq) {
   const int32_t page = table.pages[uint64_t(seq) * table.n_page];
   return page < 0 ? nullptr : reinterpret_cast<float *>(state.base + uint64_t(page) * state.row_bytes);
 }

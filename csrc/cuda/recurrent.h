@@ -19,7 +19,7 @@ struct ConvArgs {
   uint32_t C, K, dilation;
   bool silu;
   CacheStream state;     // f32 [(K - 1) dilation, C]
-  PageTable table;
+  CachePages table;
   const int32_t *positions;
   const SequenceRun *runs;  // [n_seq]
   const int32_t *n_seq;
@@ -34,7 +34,7 @@ struct DeltaArgs {
   uint32_t dk, dv, n_key_head, n_head;
   bool plain, tiled, one_decay;
   CacheStream state;         // f32 [Hv, dv, dk]
-  PageTable table;
+  CachePages table;
   const int32_t *positions;
   const SequenceRun *runs;
   const int32_t *n_seq;

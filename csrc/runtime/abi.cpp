@@ -124,7 +124,8 @@ void load(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, ui
   Device &d = device_at(rt, device);
   need(ne != nullptr && out != nullptr && data != nullptr, "a pointer is NULL");
   const TypeInfo &t = type_at(type);
-  if (uses > (BL_USE_MUL_MAT | BL_USE_ROWS | BL_USE_VECTOR)) fail(BL_ERR_ARGUMENT, "Cannot load tensor: uses is %u, expected 0 to 7", uses);
+  if (uses > (BL_USE_MUL_MAT | BL_USE_ROWS | BL_USE_VECTOR | BL_USE_HOST))
+    fail(BL_ERR_ARGUMENT, "Cannot load tensor: uses is %u, expected 0 to 15", uses);
   uint64_t n = 1;
   for (int i = 0; i < 4; i++) {
     if (ne[i] == 0) fail(BL_ERR_ARGUMENT, "Cannot load tensor: dimension %d is 0", i);

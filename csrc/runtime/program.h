@@ -115,7 +115,7 @@ struct Program {
 // before them, as one.
 //   weights, caches  what BL_KIND_WEIGHT refs and cache params index; their types, shapes, uses and devices must fit the program
 //   fails with BL_ERR_PROGRAM, naming op, tensor, found and wanted
-constexpr int32_t FUSE_WINDOW = 4;
+constexpr int32_t FUSE_WINDOW = 6;
 Program parse_program(const uint8_t *code, uint64_t n_code, const std::vector<const DeviceTensor *> &weights,
                       const std::vector<const DeviceCache *> &caches);
 
