@@ -67,7 +67,8 @@ std::unique_ptr<DeviceTensor> CudaDevice::load_tensor(const TensorSource &source
     copy_in(tensor->vector, source, "a vector");
   }
   const uint32_t layout = packed_type(source.type);
-  if (products && layout == 0) fail(BL_ERR_UNSUPPORTED, "Cannot load a %s matrix on cuda device %d: it has no products of that type", type.name, ordinal_);
+  if (products && layout == NOT_PACKED)
+    fail(BL_ERR_UNSUPPORTED, "Cannot load a %s matrix on cuda device %d: it has no products of that type", type.name, ordinal_);
   if (products || (rows && layout == source.type)) pack_from(source, *tensor);
   if (rows && layout != source.type) copy_in(tensor->raw, source, "a table");
   return tensor;

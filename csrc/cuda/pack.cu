@@ -280,8 +280,8 @@ uint32_t packed_type(uint32_t type) {
     case TYPE_I16:
     case TYPE_I32:
     case TYPE_I64:
-    case TYPE_F64: return 0;  // no weights
-    default: return type_info(type) != nullptr ? PACKED_HALF : 0;
+    case TYPE_F64: return NOT_PACKED;
+    default: return type_info(type) != nullptr ? PACKED_HALF : NOT_PACKED;
   }
 }
 

@@ -31,9 +31,9 @@ constexpr uint32_t SB_STEPS = SB / STEP;
 
 // Types without a layout of their own are multiplied as halves: each row of a superblock decoded, by a power of two in [1, 2), and
 // rounded to 11 bits. That costs two bytes a weight; devices name such types among their features ("as_f16:q2_K").
-constexpr uint32_t PACKED_HALF = 0x1000;
+constexpr uint32_t PACKED_HALF = 0x1000, NOT_PACKED = 0x1001;
 
-// The layout of a type's products: the type itself, PACKED_HALF, or 0 when it has none.
+// The layout of a type's products: the type itself, PACKED_HALF, or NOT_PACKED when it has none.
 uint32_t packed_type(uint32_t type);
 
 // Activation rows as the matrix kernels read them.
