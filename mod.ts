@@ -33,6 +33,9 @@
 export {
   BloomeryError,
   EngineError,
+  type ErrorArea,
+  type ErrorCode,
+  type ErrorFacts,
   EvalError,
   FormatError,
   ModelError,
@@ -43,33 +46,110 @@ export {
   TextError,
   UsageError,
 } from "./core/errors.ts";
-export { type GgufFile, type GgufTensor, openGguf } from "./core/gguf/read.ts";
-export { Metadata } from "./core/gguf/metadata.ts";
+export type { ByteSource } from "./core/bytes.ts";
+export { GgufFile, type GgufShard, type GgufTensor, openGguf, type OpenGgufOptions } from "./core/gguf/read.ts";
+export {
+  type ArrayOf,
+  type GgufArray,
+  type GgufValue,
+  type IntArray,
+  Metadata,
+  type NumberType,
+  type ScalarType,
+  StringArray,
+  VALUE_TYPES,
+  type ValueType,
+} from "./core/gguf/metadata.ts";
 export { GGML_TYPES, type GgmlType, ggmlType, ggmlTypeById, ggmlTypeByName } from "./core/gguf/types.ts";
-export { type Checkpoint, openCheckpoint } from "./core/safetensors/read.ts";
-export { type Tokenizer, tokenizerFromGguf } from "./core/tokenizer/mod.ts";
-export { ChatFormat, type ChatMessage, ChatTemplate } from "./core/chat/mod.ts";
-export { defaultSampling, Sampler, type SamplingParams } from "./core/sampling/mod.ts";
+export {
+  Checkpoint,
+  openCheckpoint,
+  type OpenCheckpointOptions,
+  type SafetensorsFile,
+  type SafetensorsTensor,
+} from "./core/safetensors/read.ts";
+export {
+  type DecodeOptions,
+  type EncodeOptions,
+  type SpecialIds,
+  type Tokenizer,
+  tokenizerFromGguf,
+  type TokenizerOptions,
+  type TokenStream,
+} from "./core/tokenizer/mod.ts";
+export {
+  ChatFormat,
+  type ChatMessage,
+  type ChatPrompt,
+  type ChatRenderInput,
+  ChatTemplate,
+  type ContentPart,
+  type Delta,
+  type OutputParser,
+  type ParserInput,
+  type ReasoningFormat,
+  type RenderArgs,
+  type ToolCall,
+} from "./core/chat/mod.ts";
+export { defaultSampling, Sampler, type SamplerName, samplerNames, type SamplingParams } from "./core/sampling/mod.ts";
 export { Engine, type EngineOptions, type Sequence, type StepOutput, type StepRequest } from "./core/engine/mod.ts";
-export { describePlan, type Plan } from "./core/plan/plan.ts";
+export type { Backend, DeviceInfo, FileRange } from "./core/program/backend.ts";
+export { type CacheType, describePlan, type Plan } from "./core/plan/plan.ts";
 export {
   type ChatOptions,
   type GenerateOptions,
   LanguageModel,
+  type LanguageModelOptions,
   type Piece,
   type StopReason,
 } from "./core/language_model.ts";
 export { openBackend, type OpenedBackend, type OpenedModel, openModel } from "./ffi/mod.ts";
-export { prepare } from "./quantize/prepare/mod.ts";
-export { quantize, type QuantizeOptions, type QuantizeResult } from "./quantize/quantize.ts";
-export { ggufQuantizeSource, type QuantizeSource } from "./quantize/quantize_source.ts";
-export { folderQuantizeSource } from "./quantize/folder_source.ts";
+export {
+  type EarlyProgress,
+  type FollowOptions,
+  NGRAM_LAYOUTS,
+  type NgramLayout,
+  type Outtype,
+  OUTTYPES,
+  prepare,
+  type PreparedTensor,
+  type PrepareFileOptions,
+  type PrepareOptions,
+  type PrepareProgress,
+  type PrepareResult,
+  type RowQuantizer,
+} from "./quantize/prepare/mod.ts";
+export { quantize, type QuantizeOptions, type QuantizeProgress, type QuantizeResult } from "./quantize/quantize.ts";
+export type { PlannedTensor, PlanOptions, SourceTensor, TypePattern, UnreachedExperts } from "./quantize/plan.ts";
+export type { Fallback, QuantizeSummary, TypeTotal } from "./quantize/quantize_summary.ts";
+export type { Override } from "./quantize/output_metadata.ts";
+export { openGgufSource, type QuantizeSource } from "./quantize/quantize_source.ts";
+export { openFolderSource } from "./quantize/folder_source.ts";
 export { type FileType, parseFileType } from "./quantize/file_types.ts";
-export { type Imatrix, readImatrix, useImatrix } from "./quantize/imatrix.ts";
-export { type RunningServer, servedModel, type ServerOptions, startServer } from "./serve/mod.ts";
-export { cutWindows, type Window } from "./eval/windows.ts";
+export {
+  type Imatrix,
+  type ImatrixFile,
+  type ImatrixFilter,
+  type ImatrixSums,
+  readImatrix,
+  useImatrix,
+} from "./quantize/imatrix.ts";
+export type { SplitLimits } from "./quantize/reshard.ts";
+export type { TensorInfo } from "./core/gguf/write.ts";
+export type { DequantizeRowsOptions, QuantizeRowsOptions } from "./quantize/rows.ts";
+export {
+  type AppSettings,
+  type RunningServer,
+  type ServedModel,
+  servedModel,
+  type ServedModelOptions,
+  type ServerOptions,
+  startServer,
+} from "./serve/mod.ts";
+export { cutWindows, type TextSource, type Window, type WindowOptions } from "./eval/windows.ts";
 export { type ScoreLine, scoreWindows } from "./eval/score.ts";
-export { compareModels, type Report, summarize } from "./eval/compare.ts";
+export { compareModels, type Report, type Row, summarize, type WindowResult } from "./eval/compare.ts";
+export type { Estimate } from "./eval/stats.ts";
 
 import { openBackend } from "./ffi/mod.ts";
 import { dequantizeRows as decodeRows, quantizeRows as encodeRows, type QuantizeRowsOptions } from "./quantize/rows.ts";
@@ -79,23 +159,23 @@ let host: ReturnType<typeof openBackend> | undefined;
 
 /**
  * Encodes rows of numbers as blocks of a tensor type, bit for bit as llama-quantize does.
- * @param rows `[n_rows, nPerRow]`, finite
+ * @param rows `[n_rows, n_per_row]`, finite
  * @throws {UsageError} `usage.tensor_type`, `usage.row_length` · {@link NativeError} `native.unsupported`, `native.data`
  */
 export function quantizeRows(
   type: string,
   rows: Float32Array,
-  nPerRow: number,
+  n_per_row: number,
   options: QuantizeRowsOptions = {},
 ): Promise<Uint8Array> {
-  return encodeRows((host ??= openBackend("cpu")).backend, type, rows, nPerRow, options);
+  return encodeRows((host ??= openBackend("cpu")).backend, type, rows, n_per_row, options);
 }
 
 /**
  * Decodes blocks of a tensor type.
  * @param data `[n_rows]` encoded rows
- * @returns `[n_rows, nPerRow]`
+ * @returns `[n_rows, n_per_row]`
  */
-export function dequantizeRows(type: string, data: Uint8Array, nPerRow: number): Promise<Float32Array> {
-  return decodeRows((host ??= openBackend("cpu")).backend, type, data, nPerRow);
+export function dequantizeRows(type: string, data: Uint8Array, n_per_row: number): Promise<Float32Array> {
+  return decodeRows((host ??= openBackend("cpu")).backend, type, data, n_per_row);
 }

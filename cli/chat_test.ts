@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import type { ChatMessage } from "../core/chat/messages.ts";
 import { BloomeryError } from "../core/errors.ts";
 import type { ChatOptions, Piece, StopReason } from "../core/language_model.ts";

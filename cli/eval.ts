@@ -32,7 +32,7 @@ export const evaluate: Command = {
   async run({ flags, io }) {
     const { cutWindows } = await import("../eval/windows.ts");
     const compare = await import("../eval/compare.ts");
-    const { parseScoreFile } = await import("../eval/score.ts");
+    const { parseScoreFile } = await import("../eval/score_file.ts");
     const model = await modelPath(flags, io), base = flags.str("against")!;
     io.ifInterrupted(
       "stopped; nothing was saved. With a score file (bloomery score) as the original only one model has to run",
@@ -46,6 +46,10 @@ export const evaluate: Command = {
       shape = { n_window, skip, bos, kl_support: `the best ${top_k} candidates of the score file and the rest` };
       using opened = await openModelFromFlags(flags, io, { path: model, n_ctx: n_window });
       compare.checkScoreFits(file, opened.model.engine.n_vocab, [model, base]);
+      const n_windows = file.header.sources.reduce((n, source) => n + source.n_windows, 0);
+      if (file.lines.length < n_windows) {
+        io.warn(`${base} holds ${file.lines.length} of its ${n_windows} windows: only those are compared`);
+      }
       const bar = io.bar("eval", file.lines.length * n_window, "tok");
       for (const line of file.lines) {
         results.push(await compare.compareWithScore(opened.model.engine, line, skip));
@@ -76,6 +80,6 @@ export const evaluate: Command = {
     if (flags.bool("json")) io.json(report);
     else io.out(compare.renderReport(report));
     const limit = flags.num("max-kl");
-    return limit !== undefined && report.rows.at(-1)!.kl.mean > limit ? EXIT.threshold : EXIT.done;
+    return limit === undefined || compare.isWithin(report.rows.at(-1)!.kl.mean, limit) ? EXIT.done : EXIT.threshold;
   },
 };

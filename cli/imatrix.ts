@@ -9,11 +9,24 @@ import { COMMON } from "./flags.ts";
 import { refuseExisting } from "./overwrite.ts";
 
 function table(rows: readonly ImatrixStatistics[]): string {
-  const head = ["weight", "columns", "matrices", "rows", "sum", "mean", "deviation", "largest", "active %", "entropy"];
+  const head = [
+    "weight",
+    "columns",
+    "matrices",
+    "unreached",
+    "rows",
+    "sum",
+    "mean",
+    "deviation",
+    "largest",
+    "active %",
+    "entropy",
+  ];
   const cells = rows.map((s) => [
     s.name,
     String(s.n_in),
     String(s.n_mat),
+    String(s.n_unreached),
     s.min_count === s.max_count ? String(s.min_count) : `${s.min_count}..${s.max_count}`,
     s.sum.toPrecision(5),
     s.mean.toPrecision(4),

@@ -39,6 +39,20 @@ export const prepare: Command = {
       value: "NAME",
       help: "architecture to use if config.json names an unknown one",
     },
+    {
+      name: "dequantize",
+      type: "bool",
+      help:
+        "write values that the checkpoint stores in 8 or 4 bits as --outtype says, not as Q8_0, MXFP4 or NVFP4 blocks",
+    },
+    {
+      name: "ngram-layout",
+      type: "string",
+      value: "LAYOUT",
+      default: "per-site",
+      choices: ["per-site", "concatenated"],
+      help: "n-gram tables of DeepSeek V4.1: a tensor each, or all in one (an assumption: no released file has it)",
+    },
     { name: "model-name", type: "string", value: "NAME", help: "general.name" },
     {
       name: "only",
@@ -121,6 +135,8 @@ export const prepare: Command = {
       mtp: flags.str("mtp") === "only" ? "only" : flags.str("mtp") !== "drop",
       ...(templatePath === undefined ? {} : { chatTemplate: readText(templatePath, "chat-template") }),
       vocabOnly: flags.bool("vocab-only"),
+      dequantize: flags.bool("dequantize"),
+      ngramLayout: flags.str("ngram-layout") as "per-site",
       resume: flags.bool("resume"),
       ...(splitMaxSize === undefined ? {} : { splitMaxSize }),
       ...(splitMaxTensors === undefined ? {} : { splitMaxTensors }),

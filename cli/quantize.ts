@@ -143,11 +143,11 @@ async function readFlagImatrix(flags: Flags, warn: (text: string) => void) {
 }
 
 async function openSource(input: string, flags: Flags): Promise<QuantizeSource> {
-  const { ggufQuantizeSource } = await import("../quantize/quantize_source.ts");
-  if (!flags.has("hf")) return ggufQuantizeSource(input);
-  const { folderQuantizeSource } = await import("../quantize/folder_source.ts");
+  const { openGgufSource } = await import("../quantize/quantize_source.ts");
+  if (!flags.has("hf")) return openGgufSource(input);
+  const { openFolderSource } = await import("../quantize/folder_source.ts");
   const template = flags.str("chat-template");
-  return folderQuantizeSource(input, {
+  return openFolderSource(input, {
     outtype: flags.str("outtype") as "auto",
     ...(flags.has("arch") ? { arch: flags.str("arch")! } : {}),
     ...(flags.strs("ignore").length > 0 ? { ignore: flags.strs("ignore") } : {}),

@@ -41,7 +41,10 @@ export function readSources(flags: Flags): TextSource[] {
       hint: "give a text with -f FILE",
     });
   }
-  const name = (path: string) => path.split("/").at(-1)!;
+  const short = (path: string) => path.split("/").at(-1)!;
+  const shorts = [...texts, ...tokens].map(short);
+  /** The file's name, or its whole path where another one has the same name: results are told apart by it. */
+  const name = (path: string) => shorts.filter((s) => s === short(path)).length > 1 ? path : short(path);
   return [
     ...texts.map((path) => ({ name: name(path), text: readText(path, "file") })),
     ...tokens.map((path) => {
@@ -100,9 +103,8 @@ export const score: Command = {
   epilog: "Run the same command again to continue a run that was stopped.",
   async run({ flags, io }) {
     const { cutWindows } = await import("../eval/windows.ts");
-    const { parseScoreFile, resumePoint, SCORE_SCHEMA, scoredPositions, scoreWindows } = await import(
-      "../eval/score.ts"
-    );
+    const { resumePoint, SCORE_SCHEMA, scoredPositions, scoreWindows } = await import("../eval/score.ts");
+    const { parseScoreFile } = await import("../eval/score_file.ts");
     const { estimate, estimateText, meanOf, expEstimate } = await import("../eval/stats.ts");
     const sources = readSources(flags);
     const n_window = flags.num("window")!, skip = flags.num("skip")!;

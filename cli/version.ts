@@ -2,12 +2,12 @@
  * `--version`: version, commit, ABI and devices.
  * @module
  */
-import config from "../deno.json" with { type: "json" };
 import { ABI_VERSION, buildInfo, libraryPath, openNativeBackend } from "../ffi/mod.ts";
 import type { LibraryName } from "../ffi/library.ts";
 import { COMMIT } from "./commit.ts";
 
-export const VERSION: string = config.version;
+/** That of deno.json, which is not part of the npm package. */
+export const VERSION = "0.1.0";
 
 /** One fact a line. */
 export function versionText(): string {

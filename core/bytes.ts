@@ -17,6 +17,7 @@ export interface ByteSource {
    * @throws {FormatError} `format.truncated` when the range reaches past the end.
    */
   read(offset: number, length: number): Uint8Array;
+  /** Closes the file, or does nothing for bytes in memory. */
   close(): void;
 }
 

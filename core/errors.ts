@@ -37,10 +37,14 @@ export interface BloomeryErrorOptions {
 
 /** Base of all errors that are somebody's input's fault or the machine's, not ours. */
 export class BloomeryError extends Error {
+  /** Stable, for programs. */
   readonly code: ErrorCode;
+  /** The facts of the message once more. */
   readonly at: ErrorFacts;
+  /** What to do about it. */
   readonly hint: string | undefined;
 
+  /** `message` is one sentence: what failed, where, what was found, what was wanted. */
   constructor(code: ErrorCode, message: string, options: BloomeryErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.name = new.target.name;

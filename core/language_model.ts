@@ -12,18 +12,24 @@ import type { Backend } from "./program/backend.ts";
 import { defaultSampling, Sampler, type SamplingParams } from "./sampling/mod.ts";
 import { type Tokenizer, tokenizerFromGguf } from "./tokenizer/mod.ts";
 
+/** How a model is set up. */
 export type LanguageModelOptions = EngineOptions;
 
+/** How text is generated. */
 export interface GenerateOptions {
   /** The most new tokens; default: as many as the context holds. */
   readonly maxTokens?: number;
+  /** Differences from `defaultSampling`. */
   readonly sampling?: Partial<SamplingParams>;
+  /** Ends the generation. */
   readonly signal?: AbortSignal;
   /** Go on after the tokens this sequence holds, and leave it holding the new ones. */
   readonly sequence?: Sequence;
 }
 
+/** How an answer is generated. */
 export interface ChatOptions extends GenerateOptions {
+  /** OpenAI tools that the model may call. */
   readonly tools?: unknown[];
   /** Template variables such as `enable_thinking`. */
   readonly kwargs?: Record<string, unknown>;
@@ -34,11 +40,13 @@ export type StopReason = "end" | "limit" | "context" | "aborted";
 
 /** A generated token. */
 export interface Piece {
+  /** Token id. */
   readonly id: number;
   /** Text that became certain with it; may be empty. */
   readonly text: string;
 }
 
+/** A model with its vocabulary and templates: text in, text out. Hold it with `using`. */
 export class LanguageModel implements Disposable {
   private constructor(
     readonly file: GgufFile,
@@ -184,6 +192,7 @@ export class LanguageModel implements Disposable {
     };
   }
 
+  /** Gives back what it holds. */
   [Symbol.dispose](): void {
     this.engine[Symbol.dispose]();
     this.file.close();

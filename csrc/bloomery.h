@@ -19,6 +19,8 @@
 #pragma once
 #include <stdint.h>
 
+#include "bloomery_ops.h"
+
 #if defined(_WIN32)
 #define BL_API __declspec(dllexport)
 #else
@@ -29,7 +31,7 @@
 extern "C" {
 #endif
 
-#define BL_ABI_VERSION 1
+#define BL_ABI_VERSION 2
 
 typedef enum bl_status {
   BL_OK = 0,
@@ -74,8 +76,10 @@ BL_API void bl_file_close(bl_file *file);
 
 // What a tensor will be read by; the library may pack it for exactly these uses.
 #define BL_USE_MUL_MAT 1u  // MUL_MAT and MUL_MAT_ID weights
-#define BL_USE_ROWS 2u     // EMBED_ROWS tables
-#define BL_USE_VECTOR 4u   // norm weights, biases, inv_freq: f32, read whole
+#define BL_USE_ROWS 2u     // GET_ROWS tables
+#define BL_USE_VECTOR 4u   // norm weights, biases, frequencies, small f32 matrices of any shape: read whole
+#define BL_USE_HOST 8u     // with BL_USE_ROWS alone: a card leaves the table in host memory and gathers rows there (it does so anyway with
+                           // tables of more than a quarter of its memory); their ids must be step inputs
 
 // Loads a tensor of ggml type `type` and shape ne[4] (fastest first, unused = 1) from bytes [offset, offset + n_bytes) of a file.
 //   n_bytes must equal the type's size of ne.   errors BL_ERR_ARGUMENT, BL_ERR_IO, BL_ERR_MEMORY, BL_ERR_UNSUPPORTED
@@ -92,11 +96,14 @@ BL_API void bl_tensor_free(bl_tensor *tensor);
 
 // --- caches -------------------------------------------------------------------------------------------------------------------------
 
-// n_pages pages of page_size tokens. A page holds, for each of n_stream streams, page_size rows of stream_ne[i] elements of ggml type
-// stream_type[i] (f32, f16 or q8_0).  One page id means the same token slots in every stream.
+// n_pages pages of page_size positions. A page holds, for each of n_stream streams, ceil(page_size / stream_ratio[i]) rows of stream_ne[i]
+// elements of ggml type stream_type[i] (f32, f16 or q8_0). Ratio r: a row for every r positions, kept in the page of the last of them
+// (r divides page_size or is a multiple of it). One page id means the same positions in every stream. States of recurrent layers are
+// streams of a cache with page_size 1: a sequence has one page, which holds all of its state.
 //   errors BL_ERR_ARGUMENT, BL_ERR_MEMORY
 BL_API int32_t bl_cache_create(bl_runtime *rt, uint32_t device, uint32_t n_stream, const uint32_t *stream_type, const uint32_t *stream_ne,
-                               uint32_t page_size, uint32_t n_pages, bl_cache **out, uint8_t *err, uint64_t n_err);
+                               const uint32_t *stream_ratio, uint32_t page_size, uint32_t n_pages, bl_cache **out, uint8_t *err,
+                               uint64_t n_err);
 
 // Bytes of one page over all streams, in the layout bl_cache_read and bl_cache_write move.
 BL_API uint64_t bl_cache_page_bytes(const bl_cache *cache);
@@ -115,59 +122,38 @@ BL_API void bl_cache_free(bl_cache *cache);
 //
 // A program is an array of little-endian u32 words (core/program/encode.ts writes it, csrc/runtime/program.cpp reads it):
 //
-//   header   magic 'BLPR' (0x52504C42), BL_PROGRAM_VERSION, n_tok, n_out, n_seq, n_page, n_tensor, n_op, n_output
-//            n_tok, n_out, n_seq: the most token rows, output rows and sequences of one step (its shape bucket);
-//            n_page: the most pages of one sequence
-//   tensors  n_tensor x 8 words: kind, ggml type, ne0, ne1, ne2, ne3, ref, device
+//   header   magic 'BLPR' (0x52504C42), BL_PROGRAM_VERSION, n_tok, n_out, n_seq, n_cache, n_tensor, n_op, n_output
+//            n_tok, n_out, n_seq: the most token rows, output rows and sequences of one step (its shape bucket)
+//   caches   n_cache words: the most pages of one sequence in each cache (1 for states)
+//   tensors  n_tensor x 13 words: kind, ggml type, ne0, ne1, ne2, ne3, ref, device, offset, nb1, nb2, nb3, limit
+//            offset, nb1 .. nb3: of a view, in elements of the tensor that it looks at; 0 otherwise
+//            limit: of an i32 step input past BL_INPUT_TARGETS: its values lie in [-1, limit); 0 otherwise
 //   ops      n_op x (6 + n_dst + n_src + n_param) words: opcode, device, n_dst, n_src, n_param, 0, dst ids, src ids, params
-//            (params are u32, or f32 by their bits)
+//            (params are u32, i32 or f32 by their bits; BL_NO_OPERAND stands for a source that is left out)
 //   outputs  n_output tensor ids: what a step can copy to the host, in output order
 //
-// Dimensions that count rows hold the bucket's size; a step computes only the rows its input names.
+// The last axis of an activation counts rows and holds the bucket's size; a step computes only the rows its input names.
 #define BL_PROGRAM_MAGIC 0x52504C42u
-#define BL_PROGRAM_VERSION 1u
+#define BL_PROGRAM_VERSION 2u
 
 typedef enum bl_tensor_kind {
   BL_KIND_SCRATCH = 0,  // an activation; the library places it. ref unused
   BL_KIND_WEIGHT = 1,   // ref: index in the weights array of bl_program_create
-  BL_KIND_INPUT = 2,    // ref: a bl_input
-  BL_KIND_VIEW = 3,     // ref: id of an earlier tensor with the same number of elements and another shape
+  BL_KIND_INPUT = 2,    // ref: a bl_input, or BL_INPUT_DERIVED + i: what the caller works out for each token row
+  BL_KIND_VIEW = 3,     // ref: id of an earlier activation, of which this is all or a slice: element (i0, i1, ..) of row r lies at
+                        // offset + i0 + i1 nb1 + i2 nb2 + r (elements of a row of that activation)
 } bl_tensor_kind;
 
 typedef enum bl_input {
   BL_INPUT_TOKENS = 0,     // i32 [n_tok] token ids
   BL_INPUT_POSITIONS = 1,  // i32 [n_tok] position in its sequence, from 0
-  BL_INPUT_SEQS = 2,       // i32 [n_tok] row of the page table
+  BL_INPUT_SEQS = 2,       // i32 [n_tok] row of the page tables
   BL_INPUT_OUT_ROWS = 3,   // i32 [n_out] token rows whose outputs are wanted
   BL_INPUT_TARGETS = 4,    // i32 [n_out] token to score at each output row, -1 = none
+  BL_INPUT_DERIVED = 5,    // from here on: i32 or f32 [n, n_tok]
 } bl_input;
 
-// Ops. Shapes are fastest-first; f32 unless said. core/program/ops.ts documents each and core/program/reference.ts is its oracle.
-typedef enum bl_op {
-  BL_OP_EMBED_ROWS = 1,      // dst [n_embd, n_tok]              src table, ids
-  BL_OP_RMS_NORM = 2,        // dst as x, over ne0               src x, w [ne0]             params eps
-  BL_OP_ADD = 3,             // dst as a                         src a, b (as a, or [ne0])
-  BL_OP_MUL_MAT = 4,         // dst [n_out, rows..]              src W [n_in, n_out], x [n_in, rows..]
-  BL_OP_SILU_MUL = 5,        // dst silu(a) * b                  src a, b
-  BL_OP_ROPE = 6,            // dst as x [head_dim, n_head, n_tok]  src x, positions, inv_freq [n_rot / 2]   params kind, n_rot, mscale
-  BL_OP_KV_WRITE = 7,        // -                                src k [head_dim_k, n_head_kv, n_tok], v, positions, seqs
-                             //                                  params cache, k_stream, v_stream
-  BL_OP_ATTENTION = 8,       // dst [head_dim_v, n_head, n_tok]  src q [head_dim_k, n_head, n_tok], positions, seqs
-                             //                                  params cache, k_stream, v_stream, n_head_kv, scale, window
-  BL_OP_ROUTER = 9,          // dst ids i32 [k, n_tok], weights [k, n_tok]  src logits [n_expert, n_tok]   params score, renorm, scale
-  BL_OP_MUL_MAT_ID = 10,     // dst [n_out, k, n_tok]            src W [n_in, n_out, n_expert], x [n_in, k or 1, n_tok], ids [k, n_tok]
-                             //   experts in several places: src x, ids stay, W is the first part, and after ids come an i32 weight
-                             //   [2, n_expert] of (part, index in it) and the further parts, each on its own device
-  BL_OP_EXPERT_SUM = 11,     // dst [n, n_tok]                   src x [n, k, n_tok], weights [k, n_tok]
-  BL_OP_GET_ROWS = 12,       // dst [n, n_out]                   src x [n, n_tok], rows i32 [n_out]
-  BL_OP_TOP_K = 13,          // dst ids i32 [k, n], logits [k, n], lse [1, n]      src logits [n_vocab, n]
-  BL_OP_TARGET_LOGPROB = 14, // dst [1, n]                       src logits [n_vocab, n], lse [1, n], targets i32 [n]
-} bl_op;
-
-#define BL_ROPE_PAIRS 0u   // rotates (x[2i], x[2i + 1])
-#define BL_ROPE_HALVES 1u  // rotates (x[i], x[i + n_rot / 2])
-#define BL_SCORE_SOFTMAX 0u
-#define BL_SCORE_SIGMOID 1u
+// The ops: bloomery_ops.h, from csrc/ops.def. core/program/reference.ts is their oracle.
 
 // Checks a program, binds its weights and caches (arrays of handles) and lays out its scratch memory.
 //   errors BL_ERR_PROGRAM, BL_ERR_ARGUMENT, BL_ERR_MEMORY, BL_ERR_UNSUPPORTED
@@ -178,9 +164,11 @@ BL_API int32_t bl_program_create(bl_runtime *rt, const uint8_t *code, uint64_t n
 BL_API uint64_t bl_program_scratch_bytes(const bl_program *program);
 
 // Runs one step.
-//   input   i32 words: n_tok, n_out, n_seq, n_page; tokens[n_tok], positions[n_tok], seqs[n_tok], out_rows[n_out], targets[n_out],
-//           pages[n_seq][n_page] (page ids of each sequence in order, -1 past its end). Counts up to the program's. Rows of one sequence
-//           ascend in position; a row reads keys at positions 0..its own, all written in this or earlier steps.
+//   input   i32 words: n_tok, n_out, n_seq, n_page of each cache; tokens[n_tok], positions[n_tok], seqs[n_tok], out_rows[n_out],
+//           targets[n_out]; for each cache pages[n_seq][n_page] (page ids of each sequence in order); each derived input [n_tok][n].
+//           Counts up to the program's. The rows of one sequence are neighbours and ascend in position, by one where the program has
+//           states. A row reads what was written at positions 0..its own, in this or earlier steps. Page -1: past the sequence's end,
+//           or before everything that a row of this step can still reach (windows).
 //   output  outputs whose bit is set in mask, in output order, each cut to the step's rows (last dimension n_out or n_tok), packed;
 //           n_output must be exactly that size
 //   errors  BL_ERR_INPUT (the caches and outputs are untouched), BL_ERR_DEVICE, BL_ERR_ARGUMENT

@@ -14,6 +14,7 @@ import type { Window } from "./windows.ts";
 
 /** Means of one window. */
 export interface WindowResult {
+  /** Name of the text. */
   readonly source: string;
   /** Mean negative log-likelihood of the model, nats a token. */
   readonly nll: number;
@@ -23,32 +24,51 @@ export interface WindowResult {
   readonly kl: number;
   /** Share of positions with the same best token. */
   readonly sameTop: number;
+  /** Positions that were scored. */
   readonly n_tokens: number;
 }
 
+/** Results of one text, or of all. */
 export interface Row {
+  /** Name of the text, or `all`. */
   readonly source: string;
+  /** Windows run. */
   readonly n_windows: number;
+  /** Positions that were scored. */
   readonly n_tokens: number;
+  /** Perplexity of the model. */
   readonly ppl: Estimate;
+  /** Perplexity of what it is compared with. */
   readonly ppl_base: Estimate;
+  /** Mean negative log-likelihood of the model, nats a token. */
   readonly nll: Estimate;
+  /** The same of what it is compared with. */
   readonly nll_base: Estimate;
   /** `nll - nll_base`, paired by window. */
   readonly delta_nll: Estimate;
+  /** KL(base || model), nats a token. */
   readonly kl: Estimate;
+  /** Share of positions with the same best token. */
   readonly same_top: Estimate;
 }
 
+/** A comparison, as `eval --json` prints it. */
 export interface Report {
+  /** Names the form. */
   readonly schema: "bloomery.eval/1";
+  /** Path of the model. */
   readonly model: string;
+  /** Path of what it is compared with. */
   readonly base: string;
   /** Over what the divergence was computed. */
   readonly kl_support: string;
+  /** Tokens of a window. */
   readonly n_window: number;
+  /** Positions at a window's start that are not scored. */
   readonly skip: number;
+  /** Whether windows start with bos. */
   readonly bos: boolean;
+  /** One per text, and one for all where there are several. */
   readonly rows: readonly Row[];
 }
 
@@ -194,6 +214,11 @@ export function checkScoreFits(file: ScoreFile, n_vocab: number, names: [string,
       hint: "compare models that share a tokenizer",
     },
   );
+}
+
+/** Whether a figure keeps its limit. One that is not a number keeps none. */
+export function isWithin(figure: number, limit: number): boolean {
+  return figure <= limit;
 }
 
 /** The report as a table of text. */

@@ -1,8 +1,11 @@
 import assert from "node:assert/strict";
 import { EvalError } from "../core/errors.ts";
 import type { Tokenizer } from "../core/tokenizer/mod.ts";
-import { checkSameWindows, renderReport, summarize } from "./compare.ts";
-import { parseScoreFile, resumePoint, SCORE_SCHEMA, type ScoreHeader } from "./score.ts";
+import fc from "npm:fast-check@4.11.0";
+import type { Engine } from "../core/engine/mod.ts";
+import { checkSameWindows, isWithin, renderReport, summarize } from "./compare.ts";
+import { resumePoint, SCORE_SCHEMA, type ScoreHeader, scoreWindows } from "./score.ts";
+import { parseScoreFile } from "./score_file.ts";
 import { cutWindows } from "./windows.ts";
 
 const tokenizer = {
@@ -92,6 +95,137 @@ Deno.test("parseScoreFile() refuses what score did not write", () => {
   ) {
     assert.throws(() => parseScoreFile(text, "s.jsonl"), code("eval.score_file"), JSON.stringify(text));
   }
+});
+
+const wide: ScoreHeader = { ...header, top_k: 3 };
+const rows = {
+  ...line,
+  top_ids: [[1, 4, 7], [2, 0, 9]],
+  top_logprob: [[-1, -2, -3], [-0.5, -1.5, -9]],
+};
+
+/** A file of one window in which one field is another. */
+function changed(where: "header" | "line", field: string, value: unknown): string {
+  const [h, l] = [structuredClone(wide) as object, structuredClone(rows) as object];
+  const path = field.split(/[.[\]]+/).filter((part) => part !== "");
+  let place = (where === "header" ? h : l) as Record<string, unknown>;
+  for (const part of path.slice(0, -1)) place = place[part] as Record<string, unknown>;
+  place[path.at(-1)!] = value;
+  return `${JSON.stringify(h)}\n${JSON.stringify(l)}\n`;
+}
+
+Deno.test("parseScoreFile() names file, line and field of what is wrong", () => {
+  parseScoreFile(changed("line", "window", 0), "s.jsonl");
+  const cases: ["header" | "line", string, unknown, RegExp][] = [
+    ["header", "n_vocab", 0, /found 0, expected a whole number of 1 to/],
+    ["header", "n_vocab", "10", /found "10"/],
+    ["header", "n_window", 1.5, /found 1\.5/],
+    ["header", "skip", 2, /expected a whole number of 0 to 1/],
+    ["header", "top_k", 11, /expected a whole number of 1 to 10/],
+    ["header", "bos", 1, /expected true or false/],
+    ["header", "model", null, /expected a text/],
+    ["header", "sources[0].name", 4, /expected a text/],
+    ["header", "sources[0].n_windows", -1, /expected a whole number from 0/],
+    ["line", "source", "b", /found "b", expected a source of the first line/],
+    ["line", "window", 2, /expected a whole number of 0 to 1/],
+    ["line", "ids[1]", 10, /found 10, expected a whole number of 0 to 9/],
+    ["line", "ids[1]", -1, /found -1/],
+    ["line", "ids", [1, 2], /found "2 items", expected a list of 3/],
+    ["line", "logprob[0]", 0.5, /found 0\.5, expected the logarithm/],
+    ["line", "logprob[0]", null, /found null, expected the logarithm/],
+    ["line", "top_ids[1][2]", 99, /found 99, expected a whole number of 0 to 9/],
+    ["line", "top_logprob[1][2]", "x", /found "x"/],
+    ["line", "top_logprob[0]", [-1, -2], /expected a list of 3/],
+    ["line", "top_ids", 3, /expected a list of 2/],
+  ];
+  for (const [where, field, value, message] of cases) {
+    const refusal = (e: unknown) =>
+      e instanceof EvalError && e.code === "eval.score_file" && e.at.file === "s.jsonl" && e.at.field === field &&
+      e.at.line === (where === "header" ? 1 : 2) && message.test(e.message) &&
+      e.message.includes(`s.jsonl, line ${e.at.line}, field "${field}"`);
+    assert.throws(() => parseScoreFile(changed(where, field, value), "s.jsonl"), refusal, `${field} ${value}`);
+  }
+  const refuses = (text: string, message: RegExp) =>
+    assert.throws(() => parseScoreFile(text, "s.jsonl"), { code: "eval.score_file", message });
+  refuses(changed("line", "top_ids[0]", [1, 4, 1]), /"top_ids\[0\]": found 1, expected each token once/);
+  refuses(changed("line", "top_logprob[0]", [-0.1, -0.2, -3]), /sum to 1\.77\d*", expected at most 1/);
+  refuses(changed("line", "window", 0) + JSON.stringify(rows) + "\n", /line 3, .* each window once; line 2 has it too/);
+});
+
+Deno.test("parseScoreFile() sorts candidates that are in another order", () => {
+  const text = changed("line", "top_logprob[1]", [-1.5, -9, -0.5]);
+  const [parsed] = parseScoreFile(text, "s.jsonl").lines;
+  assert.deepEqual(parsed.top_ids, [[1, 4, 7], [9, 2, 0]]);
+  assert.deepEqual(parsed.top_logprob, [[-1, -2, -3], [-0.5, -1.5, -9]]);
+});
+
+Deno.test("parseScoreFile() gives a checked file or an EvalError, whatever the text", () => {
+  const good = changed("line", "window", 1);
+  const values = fc.oneof(fc.jsonValue(), fc.constantFrom(-1, 0, 1e9, -1e-300, null, true, "", [], [[]], {}));
+  const fields = fc.constantFrom(
+    ...["schema", "model", "n_vocab", "n_window", "skip", "bos", "top_k", "sources", "sources[0]"].map((f) =>
+      ["header", f] as const
+    ),
+    ...["source", "window", "ids", "ids[0]", "logprob", "logprob[1]", "top_ids", "top_ids[0]", "top_logprob[1][0]"]
+      .map((f) => ["line", f] as const),
+  );
+  const cuts = fc.tuple(fc.nat(good.length), fc.nat(good.length), fc.string());
+  const texts = fc.oneof(
+    fc.tuple(fields, values).map(([[where, field], value]) => changed(where, field, value)),
+    cuts.map(([a, b, text]) => good.slice(0, Math.min(a, b)) + text + good.slice(Math.max(a, b))),
+  );
+  fc.assert(fc.property(texts, (text) => {
+    let file;
+    try {
+      file = parseScoreFile(text, "s.jsonl");
+    } catch (e) {
+      assert.ok(e instanceof EvalError && e.code === "eval.score_file", String(e));
+      assert.ok(typeof e.at.line === "number");
+      return;
+    }
+    const { n_vocab, top_k } = file.header;
+    for (const { ids, logprob, top_ids, top_logprob } of file.lines) {
+      assert.ok([...ids, ...top_ids.flat()].every((id) => Number.isInteger(id) && id >= 0 && id < n_vocab));
+      assert.ok([...logprob, ...top_logprob.flat()].every((x) => Number.isFinite(x) && x <= 0));
+      for (const row of top_ids) assert.equal(new Set(row).size, top_k);
+      for (const row of top_logprob) assert.deepEqual(row, [...row].sort((a, b) => b - a));
+    }
+  }));
+});
+
+/** An engine whose every log-probability is this, and its best candidate's logit too. */
+function fakeEngine(logprob: number, logit: number): Engine {
+  return {
+    topK: 1,
+    createSequence: () => ({ [Symbol.dispose]() {} }),
+    step: ([{ tokens }]: { tokens: Int32Array }[]) =>
+      Promise.resolve([{
+        ids: new Int32Array(tokens.length),
+        logits: new Float32Array(tokens.length).fill(logit),
+        lse: new Float32Array(tokens.length),
+        targetLogprob: new Float32Array(tokens.length).fill(logprob),
+      }]),
+  } as unknown as Engine;
+}
+
+Deno.test("scoreWindows() gives logarithms of at most 0, and refuses what is not finite", async () => {
+  const score = (engine: Engine) => Array.fromAsync(scoreWindows(engine, windows, { skip: 0, topK: 1 }));
+  const [first] = await score(fakeEngine(1e-6, 2e-6));
+  assert.deepEqual([first.logprob, first.top_logprob], [[0, 0], [[0], [0]]]);
+  await assert.rejects(score(fakeEngine(NaN, -1)), { code: "eval.non_finite", message: /next token is NaN/ });
+  await assert.rejects(score(fakeEngine(-1, -Infinity)), {
+    code: "eval.non_finite",
+    message: /candidates is -Infinity/,
+  });
+});
+
+Deno.test("isWithin() keeps no limit for NaN", () => {
+  assert.deepEqual([isWithin(0.1, 0.1), isWithin(0.2, 0.1), isWithin(NaN, 0.1), isWithin(Infinity, 0.1)], [
+    true,
+    false,
+    false,
+    false,
+  ]);
 });
 
 Deno.test("summarize() gives a row a source and one over all, and renderReport() shows them", () => {

@@ -1,6 +1,6 @@
 /**
  * `score`: teacher forcing. Per position the log-probability of the token that follows and the best candidates, as one JSON
- * line a window; a run that was cut goes on where the file ends.
+ * line a window; an interrupted run continues at the end of the file.
  * @module
  */
 import type { Engine } from "../core/engine/mod.ts";
@@ -9,7 +9,7 @@ import type { Window } from "./windows.ts";
 
 export const SCORE_SCHEMA = "bloomery.score/1";
 
-/** First line of a score file: what the rest is about, and what must be equal to go on with it. */
+/** First line of a score file: the settings of the run. A later run continues the file only with the same settings. */
 export interface ScoreHeader {
   readonly schema: typeof SCORE_SCHEMA;
   readonly model: string;
@@ -25,14 +25,23 @@ export interface ScoreHeader {
 
 /** One window: predictions at positions `skip .. n_window - 2`, each of the token after it. */
 export interface ScoreLine {
+  /** Name of the text. */
   readonly source: string;
+  /** Number of the window in its text. */
   readonly window: number;
+  /** Its tokens. */
   readonly ids: readonly number[];
   /** `[n]` natural logarithms. */
   readonly logprob: readonly number[];
   /** `[n][top_k]`, best first. */
   readonly top_ids: readonly (readonly number[])[];
+  /** `[n][top_k]` natural logarithms. */
   readonly top_logprob: readonly (readonly number[])[];
+}
+
+export interface ScoreFile {
+  readonly header: ScoreHeader;
+  readonly lines: readonly ScoreLine[];
 }
 
 /** What a score says of a window, besides its tokens. */
@@ -64,10 +73,27 @@ export async function scoreWindow(engine: Engine, ids: Int32Array, skip: number,
   return { logprob: Float64Array.from(out.targetLogprob.subarray(skip, skip + n)), topIds, topLogprob };
 }
 
-/** Six significant decimals keep a file small and differences of 1e-6 visible. */
-const rounded = (x: number) => Math.round(x * 1e6) / 1e6;
+/**
+ * Six decimals keep a file small and differences of 1e-6 visible. A logarithm of a probability is at most 0, also where the
+ * sum of all rounded the other way.
+ */
+const rounded = (x: number) => Math.min(0, Math.round(x * 1e6) / 1e6);
 
+/** @throws {EvalError} `eval.non_finite` where the model has no probability to give, which JSON could not hold either */
 function toLine(w: Window, s: WindowScore, topK: number): ScoreLine {
+  for (
+    const [kind, values, width] of [["next token", s.logprob, 1], ["best candidates", s.topLogprob, topK]] as const
+  ) {
+    const at = values.findIndex((x) => !Number.isFinite(x));
+    if (at < 0) continue;
+    const position = Math.floor(at / width);
+    throw new EvalError(
+      "eval.non_finite",
+      `Cannot score window ${w.index} of ${w.source}: at scored position ${position} the log-probability of the ${kind} ` +
+        `is ${values[at]}`,
+      { at: { source: w.source, window: w.index, position, got: String(values[at]) }, hint: "the model is damaged" },
+    );
+  }
   const rows = <A extends ArrayLike<number>>(a: A, f: (x: number) => number) =>
     Array.from(s.logprob, (_, i) => Array.from({ length: topK }, (_, k) => f(a[i * topK + k])));
   return {
@@ -80,48 +106,6 @@ function toLine(w: Window, s: WindowScore, topK: number): ScoreLine {
   };
 }
 
-export interface ScoreFile {
-  readonly header: ScoreHeader;
-  readonly lines: readonly ScoreLine[];
-}
-
-/**
- * Parses a score file; an incomplete last line, as a killed run leaves it, is dropped.
- * @throws {EvalError} `eval.score_file`
- */
-export function parseScoreFile(text: string, name: string): ScoreFile {
-  const refuse = (line: number, found: string) =>
-    new EvalError("eval.score_file", `Cannot read ${name}, line ${line}: found ${found}, expected ${SCORE_SCHEMA}`, {
-      at: { file: name, line },
-      hint: "give a file that bloomery score wrote",
-    });
-  const rows = text.split("\n");
-  const complete = rows.slice(0, -1);
-  let header: ScoreHeader | undefined;
-  const lines: ScoreLine[] = [];
-  complete.forEach((row, i) => {
-    let value: unknown;
-    try {
-      value = JSON.parse(row);
-    } catch {
-      throw refuse(i + 1, "no JSON");
-    }
-    if (i === 0) {
-      header = value as ScoreHeader;
-      if (header?.schema !== SCORE_SCHEMA) throw refuse(1, JSON.stringify(header?.schema ?? null));
-    } else {
-      const line = value as ScoreLine;
-      const n = scoredPositions(header!.n_window, header!.skip);
-      const whole = Array.isArray(line?.ids) && line.ids.length === header!.n_window &&
-        line.logprob?.length === n && line.top_ids?.length === n && line.top_logprob?.length === n;
-      if (!whole) throw refuse(i + 1, "a window of another size");
-      lines.push(line);
-    }
-  });
-  if (!header) throw refuse(1, "nothing");
-  return { header, lines };
-}
-
 /**
  * Checks that an existing file is the beginning of this run.
  * @returns how many windows it holds.
@@ -131,7 +115,7 @@ export function resumePoint(file: ScoreFile, header: ScoreHeader, windows: reado
   const refuse = (field: string, found: unknown, expected: unknown) =>
     new EvalError(
       "eval.resume_mismatch",
-      `Cannot go on with ${name}: ${field} is ${JSON.stringify(found)}, expected ${JSON.stringify(expected)}`,
+      `Cannot continue ${name}: ${field} is ${JSON.stringify(found)}, expected ${JSON.stringify(expected)}`,
       {
         at: { file: name, field, got: found, expected },
         hint: "write to another file, or use --restart",

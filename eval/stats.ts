@@ -4,6 +4,7 @@
  */
 
 export interface Estimate {
+  /** Over windows. */
   readonly mean: number;
   /** Standard error of the mean over windows; null for a single window, which has none. */
   readonly se: number | null;

@@ -9,15 +9,19 @@
 import { EvalError } from "../core/errors.ts";
 import type { Tokenizer } from "../core/tokenizer/mod.ts";
 
+/** A text to score. */
 export interface TextSource {
   /** What results call it. */
   readonly name: string;
+  /** Its text. */
   readonly text?: string;
   /** Instead of a text: its token ids. */
   readonly ids?: ArrayLike<number>;
 }
 
+/** How texts are cut. */
 export interface WindowOptions {
+  /** Tokens of a window. */
   readonly n_window: number;
   /** Positions at a window's start whose predictions are not scored; `n_window / 2` is what llama-perplexity does. */
   readonly skip: number;
@@ -25,10 +29,13 @@ export interface WindowOptions {
   readonly bos?: boolean | undefined;
 }
 
+/** Tokens that are run from position 0. */
 export interface Window {
+  /** Name of the text. */
   readonly source: string;
   /** Of its source, from 0. */
   readonly index: number;
+  /** Its tokens. */
   readonly ids: Int32Array;
 }
 

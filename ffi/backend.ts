@@ -16,25 +16,13 @@ import type {
 } from "../core/program/backend.ts";
 import { encodeProgram } from "../core/program/encode.ts";
 import type { Program } from "../core/program/program.ts";
-import { type ErrorCode, NativeError } from "../core/errors.ts";
+import { NativeError } from "../core/errors.ts";
 import { type GgmlType, rowBytes } from "../core/gguf/types.ts";
-import { type Library, type LibraryName, openLibrary } from "./library.ts";
+import { type Library, type LibraryName, openLibrary, STATUS } from "./library.ts";
 
 const N_ERR = 512;
 
-/** `bl_status` by number. */
-const STATUS: readonly ErrorCode[] = [
-  "native.ok",
-  "native.argument",
-  "native.program",
-  "native.input",
-  "native.memory",
-  "native.device",
-  "native.io",
-  "native.unsupported",
-  "native.data",
-];
-const STATUS_DATA = 8;
+const STATUS_DATA = STATUS.indexOf("native.data");
 
 function text(buffer: Uint8Array): string {
   const end = buffer.indexOf(0);
@@ -166,6 +154,21 @@ class NativeCache extends Handle implements CacheHandle {
   }
 }
 
+/** A step's input as `bl_program_step` reads it. */
+export function stepWords(input: StepInput): Int32Array<ArrayBuffer> {
+  const counts = [input.tokens.length, input.outRows.length, input.n_seq, ...input.n_page];
+  const derived = input.derived.map((d) => new Int32Array(d.buffer, d.byteOffset, d.length));
+  const { tokens, positions, seqs, outRows, targets, pages } = input;
+  const parts = [counts, tokens, positions, seqs, outRows, targets, ...pages, ...derived];
+  const words = new Int32Array(parts.reduce((n, part) => n + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    words.set(part, at);
+    at += part.length;
+  }
+  return words;
+}
+
 class NativeProgram extends Handle implements ProgramHandle {
   readonly #err = new Uint8Array(N_ERR);
   /** Calls on one handle may not overlap: each waits for the one before. */
@@ -188,14 +191,7 @@ class NativeProgram extends Handle implements ProgramHandle {
   async #step(input: StepInput, wanted: readonly string[]): Promise<Record<string, Float32Array | Int32Array>> {
     const n_tok = input.tokens.length;
     const n_out = input.outRows.length;
-    const words = new Int32Array(4 + 3 * n_tok + 2 * n_out + input.pages.length);
-    words.set([n_tok, n_out, input.n_seq, input.n_page]);
-    let at = 4;
-    for (const part of [input.tokens, input.positions, input.seqs, input.outRows, input.targets, input.pages]) {
-      words.set(part, at);
-      at += part.length;
-    }
-
+    const words = stepWords(input);
     const p = this.program;
     let mask = 0n;
     let n_output = 0;
@@ -203,10 +199,8 @@ class NativeProgram extends Handle implements ProgramHandle {
     p.outputs.forEach((o, i) => {
       if (!wanted.includes(o.name)) return;
       const t = p.tensors[o.tensor];
-      // The last dimension above 1 counts rows; a step gives its own number of them.
-      const total = t.ne[0] * t.ne[1] * t.ne[2] * t.ne[3];
-      const perOut = total / p.n_out;
-      const n = perOut * n_out;
+      const laidOut = t.rows === "tok" ? p.n_tok : p.n_out;
+      const n = t.ne.reduce((a, b) => a * b, 1) / laidOut * (t.rows === "tok" ? n_tok : n_out);
       slices.push({ name: o.name, offset: n_output, n, i32: t.type.name === "i32" });
       n_output += n * 4;
       mask |= 1n << BigInt(i);
@@ -300,6 +294,7 @@ class NativeBackend extends Handle implements Backend {
       spec.streams.length,
       bytesOf(Uint32Array.from(spec.streams, (s) => s.type.id)),
       bytesOf(Uint32Array.from(spec.streams, (s) => s.ne)),
+      bytesOf(Uint32Array.from(spec.streams, (s) => s.ratio)),
       spec.page_size,
       spec.n_pages,
       out,

@@ -2,13 +2,26 @@
  * Finds and opens a native library. Nothing is opened at import; the first `openLibrary` of a name does.
  * @module
  */
-import { NativeError } from "../core/errors.ts";
+import { type ErrorCode, NativeError } from "../core/errors.ts";
 import { SYMBOLS } from "./symbols.ts";
 
 export type Library = Deno.DynamicLibrary<typeof SYMBOLS>;
 
+/** `bl_status` by number. */
+export const STATUS: readonly ErrorCode[] = [
+  "native.ok",
+  "native.argument",
+  "native.program",
+  "native.input",
+  "native.memory",
+  "native.device",
+  "native.io",
+  "native.unsupported",
+  "native.data",
+];
+
 /** The ABI version this TypeScript was written for (`BL_ABI_VERSION`). */
-export const ABI_VERSION = 1;
+export const ABI_VERSION = 2;
 
 /** The backends a library can be built for; each library also has the host as device 0. */
 export type LibraryName = "cpu" | "cuda";
@@ -54,7 +67,8 @@ export function openLibrary(name: LibraryName): Library {
         at: { library: name, folders: folders() },
         hint: name === "cuda"
           ? "build it with `deno task build` on a machine that has nvcc, or use --device cpu"
-          : "build it with `deno task build` (needs a C++ compiler)",
+          : "build it with `deno task build`, for the npm package with `deno run -A npm:@bloomery/bloomery/build` " +
+            "(needs g++ or clang++)",
       },
     );
   }

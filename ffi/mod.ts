@@ -14,7 +14,9 @@ export { ABI_VERSION, libraryPath } from "./library.ts";
 
 /** A backend and the device of it that a name chose. */
 export interface OpenedBackend extends Disposable {
+  /** Close it by holding this with `using`. */
   readonly backend: Backend;
+  /** The device that was asked for. */
   readonly device: DeviceInfo;
 }
 
@@ -56,8 +58,11 @@ export function openBackend(name = "auto", options: { threads?: number } = {}): 
 
 /** A model with the backend that runs it; disposing it closes both. */
 export interface OpenedModel extends Disposable {
+  /** Text in, text out. */
   readonly model: LanguageModel;
+  /** What runs it. */
   readonly backend: Backend;
+  /** Where it lies. */
   readonly device: DeviceInfo;
 }
 

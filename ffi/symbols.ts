@@ -83,6 +83,7 @@ export const SYMBOLS = {
       "u32", //     n_stream
       "buffer", //  const uint32_t *stream_type  [n_stream]
       "buffer", //  const uint32_t *stream_ne    [n_stream]
+      "buffer", //  const uint32_t *stream_ratio [n_stream]
       "u32", //     page_size
       "u32", //     n_pages
       "buffer", //  bl_cache **out

@@ -1,5 +1,5 @@
 /**
- * Whether a card is worth its start for what a plan has to encode.
+ * Whether a plan has enough to encode for a card to save time.
  * @module
  */
 import type { GgmlType } from "../core/gguf/types.ts";
@@ -22,7 +22,7 @@ export function encodesFasterOnCard(type: GgmlType, weighted: boolean): boolean 
   return /^(q\d_K|iq)/.test(type.name) || (weighted && SEARCH_WITH_IMPORTANCE.has(type.name));
 }
 
-/** Whether a plan has enough of them. */
+/** Whether the plan has enough of these tensors. */
 export function cardPays(plan: QuantizePlan): boolean {
   const slow = plan.tensors.filter((t) => t.convert && encodesFasterOnCard(t.type, t.importance !== undefined));
   return slow.reduce((n, t) => n + t.sourceBytes, 0) >= WORTH_A_START;

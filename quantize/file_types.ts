@@ -6,7 +6,9 @@
 import { UsageError } from "../core/errors.ts";
 import { type GgmlType, ggmlType, ggmlTypeByName } from "../core/gguf/types.ts";
 
+/** A type of file that can be asked for, with its mixture of tensor types. */
 export interface FileType {
+  /** As llama-quantize spells it, such as Q4_K_M. */
   readonly name: string;
   /** `general.file_type`; COPY has none of its own. */
   readonly id: number;
@@ -72,7 +74,10 @@ export function findFileType(text: string): FileType | undefined {
   return number === undefined ? undefined : FILE_TYPES.find((f) => f.type && f.id === Number(number));
 }
 
-/** @throws {UsageError} `usage.file_type` */
+/**
+ * A type by its name or number.
+ * @throws {UsageError} `usage.file_type`
+ */
 export function parseFileType(text: string): FileType {
   const found = findFileType(text);
   if (found) return found;

@@ -8,7 +8,7 @@ import { openPrepared, type PreparedTensor, type PrepareOptions } from "./prepar
 import type { QuantizeSource } from "./quantize_source.ts";
 
 /** Opens a Hugging Face folder; the result is that of `prepare` followed by quantizing its file. */
-export function folderQuantizeSource(dir: string, options: PrepareOptions = {}): QuantizeSource {
+export function openFolderSource(dir: string, options: PrepareOptions = {}): QuantizeSource {
   const prepared = openPrepared(dir, options);
   const tensors = prepared.tensors.map((t) => ({ ...t, shard: 0, prepared: t }));
   const of = (tensor: SourceTensor) => (tensor as SourceTensor & { prepared: PreparedTensor }).prepared;
@@ -16,7 +16,6 @@ export function folderQuantizeSource(dir: string, options: PrepareOptions = {}):
     name: dir,
     paths: prepared.paths,
     metadata: prepared.metadata,
-    alignment: 32,
     tensors,
     warnings: prepared.warnings,
     locate: (tensor, row, rows) => prepared.locate(of(tensor), row, rows),

@@ -21,7 +21,9 @@ export interface ImatrixSums {
 
 /** A file as it is. */
 export interface ImatrixFile {
+  /** Of the file. */
   readonly path: string;
+  /** Which of the two formats it has. */
   readonly format: "gguf" | "dat";
   /** Names of calibration texts. */
   readonly datasets: readonly string[];
@@ -29,6 +31,7 @@ export interface ImatrixFile {
   readonly n_chunks: number;
   /** Tokens of a chunk; 0 in the old format. */
   readonly chunk_size: number;
+  /** By weight name. */
   readonly sums: ReadonlyMap<string, ImatrixSums>;
 }
 
@@ -36,9 +39,14 @@ export interface ImatrixFile {
 export interface Imatrix {
   /** As written into the output; the path as given. */
   readonly path: string;
+  /** Name of the calibration text. */
   readonly dataset: string | undefined;
+  /** Chunks that were run; 0 when not known. */
   readonly n_chunks: number;
+  /** By weight name, `[n_mat * n_in]` each. */
   readonly entries: ReadonlyMap<string, Float32Array>;
+  /** Matrices of an entry, such as experts, that no row of the calibration went through; only where there are some. */
+  readonly unreached?: ReadonlyMap<string, readonly number[]>;
 }
 
 function fail(path: string, what: string, at: Record<string, unknown> = {}, hint?: string): FormatError {
@@ -49,7 +57,7 @@ function fail(path: string, what: string, at: Record<string, unknown> = {}, hint
 }
 
 /**
- * Reads an importance matrix; what is not GGUF is taken for the old format.
+ * Reads an importance matrix; a file that is not GGUF is read as the old format.
  * @throws {FormatError} `format.imatrix` naming what is missing or does not fit.
  */
 export function readImatrix(path: string): ImatrixFile {
@@ -166,6 +174,7 @@ export function importanceOf({ sums, counts }: ImatrixSums, format: ImatrixFile[
   return out;
 }
 
+/** Which entries to use. */
 export interface ImatrixFilter {
   /** Keep only entries whose name contains one of these. */
   readonly include?: readonly string[];
@@ -186,6 +195,7 @@ export function useImatrix(file: ImatrixFile, filter: ImatrixFilter = {}): Imatr
     });
   }
   const entries = new Map<string, Float32Array>();
+  const unreached = new Map<string, number[]>();
   const bad: string[] = [];
   for (const [name, sums] of file.sums) {
     if (exclude.some((s) => name.includes(s))) continue;
@@ -194,9 +204,12 @@ export function useImatrix(file: ImatrixFile, filter: ImatrixFilter = {}): Imatr
     const at = values.findIndex((v) => !Number.isFinite(v));
     if (at >= 0) bad.push(`"${name}" is ${values[at]} at ${at}`);
     entries.set(name, values);
+    // The old format has one count for all matrices of an entry, and zeros where nothing was gathered.
+    const never = file.format === "gguf" ? [...sums.counts.keys()].filter((m) => roundAway(sums.counts[m]) === 0) : [];
+    if (never.length > 0) unreached.set(name, never);
   }
   if (bad.length > 0) throw fail(file.path, shortList(bad, "; "), { entries: bad });
-  return { path: file.path, dataset: file.datasets[0], n_chunks: file.n_chunks, entries };
+  return { path: file.path, dataset: file.datasets[0], n_chunks: file.n_chunks, entries, unreached };
 }
 
 /**
@@ -271,6 +284,8 @@ export interface ImatrixStatistics {
   readonly name: string;
   readonly n_in: number;
   readonly n_mat: number;
+  /** Matrices that the calibration never reached. */
+  readonly n_unreached: number;
   /** Fewest and most rows of a matrix. */
   readonly min_count: number;
   readonly max_count: number;
@@ -309,6 +324,7 @@ export function imatrixStatistics(file: ImatrixFile): ImatrixStatistics[] {
       name,
       n_in: n / entry.counts.length,
       n_mat: entry.counts.length,
+      n_unreached: entry.counts.filter((n) => roundAway(n) === 0).length,
       min_count: Math.min(...entry.counts),
       max_count: Math.max(...entry.counts),
       sum,

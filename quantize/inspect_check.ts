@@ -1,6 +1,6 @@
 /**
- * Reads a whole GGUF and says what is wrong with its data: numbers and scales that are not finite, padding that is not
- * zero. That sizes and offsets fit is known once a file is open. One pass, a few megabytes of memory.
+ * Reads a whole GGUF file and reports what is wrong with its data: numbers and scales that are not finite, padding that is not
+ * zero. Opening a file has already checked its sizes and offsets. One pass, a few megabytes of memory.
  * Source: the block layouts of the GGUF format; what llama.cpp refuses when it validates quantized data.
  * @module
  */
@@ -26,9 +26,9 @@ export interface CheckReport {
   ok: boolean;
   n_tensors: number;
   bytes: number;
-  /** Data that no model can be run with. */
+  /** Data that makes the model unusable. */
   problems: CheckProblem[];
-  /** Oddities that do no harm. */
+  /** Harmless oddities. */
   warnings: CheckProblem[];
 }
 

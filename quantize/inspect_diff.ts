@@ -51,7 +51,7 @@ export interface DiffOptions {
 
 const CHUNK = 4 * 1024 * 1024;
 
-/** Compares two opened files; the keys `split.*` say how a file is divided, not what it is, and are passed over. */
+/** Compares two opened files; the keys `split.*` say how a file is divided, not what it is, and are ignored. */
 export async function diffGguf(a: GgufFile, b: GgufFile, options: DiffOptions = {}): Promise<GgufDifference> {
   const metadata = diffMetadata(a, b);
   const tensors: TensorDifference[] = [];
@@ -149,7 +149,7 @@ function sameValue(a: GgufValue, b: GgufValue): boolean {
   return x.length === y.length && x.every((byte, i) => byte === y[i]);
 }
 
-/** Two long values may look alike in words: say where they part. */
+/** Two long values may look alike when shortened: say where they differ. */
 function describeDifference(a: GgufValue, b: GgufValue): { a: string; b: string } {
   if (a.type === "array" && b.type === "array" && a.elem === b.elem) {
     const element = (v: typeof a, i: number) => {

@@ -1,6 +1,6 @@
 /**
- * The journal of a run that writes GGUF files: how much of the output is whole and safely on the disk, and of which run. It
- * lies beside the partial output, and goes away with it.
+ * The journal of a run that writes GGUF files: which run it is, and which tensors are safely on the disk. It
+ * lies beside the partial output and is removed with it.
  * @module
  */
 import { createHash } from "node:crypto";
@@ -21,18 +21,18 @@ interface Entry {
   readonly written: number[];
 }
 
-/** Whether a later run can go on from where this error ended one: it was stopped, or could write no more. */
+/** Whether a later run can resume after this error: the user stopped the run, or the disk was full. */
 export function isInterruption(error: unknown, signal: AbortSignal | undefined): boolean {
   return (signal?.aborted === true && error === signal.reason) ||
     (error instanceof FormatError && error.code === "format.unwritable");
 }
 
-/** The error to end a run with that has left its partial files: what stopped it, and what to do then. */
+/** The error for a run that leaves its partial files: what stopped it, and how to resume. */
 export function withResumeHint(error: unknown): unknown {
   if (!(error instanceof FormatError)) return error;
   return new FormatError(error.code, error.message, {
     at: error.at,
-    hint: "make room on the disk: the same command with --resume goes on from here",
+    hint: "make room on the disk: the same command with --resume continues from here",
     cause: error,
   });
 }
@@ -108,12 +108,12 @@ export class Journal {
     this.write(part, n);
   }
 
-  /** An entry of this run is on the disk: without one, partial files are of no use. */
+  /** An entry of this run is on the disk; without one, partial files are useless. */
   get isThere(): boolean {
     return this.#isThere;
   }
 
-  /** Leaves a part for a later run, after an error that is told already. */
+  /** Leaves a part for a later run; the caller reports the error. */
   keep(part: number, writer: { suspend(): number }): void {
     let n: number;
     try {
@@ -124,11 +124,11 @@ export class Journal {
     try {
       this.write(part, n);
     } catch {
-      // The disk may be too full even for this; an earlier entry holds as well.
+      // The disk may be too full even for this; the earlier entry stays valid.
     }
   }
 
-  /** Puts the entry on the disk, after the bytes it speaks of. */
+  /** Writes the entry to the disk, after the bytes that it counts. */
   write(part: number, n: number): void {
     this.#written[part] = n;
     syncFile(this.#partials[part]);

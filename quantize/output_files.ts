@@ -1,5 +1,5 @@
 /**
- * Files to be made: that they are no inputs, that the disk has room for them, that none is left of a failed run.
+ * Checks of output files: they must not be inputs, the disk must have room for them, and a failed run must leave none.
  * @module
  */
 import { statfsSync } from "node:fs";
@@ -9,7 +9,7 @@ import { partialPath, unwritable } from "../core/gguf/write.ts";
 
 /**
  * The path without links, or undefined when there is no such file.
- * @throws {FormatError} `format.unwritable` where the way to it cannot be gone.
+ * @throws {FormatError} `format.unwritable` when its folder cannot be read.
  */
 export function realPath(path: string): string | undefined {
   try {
@@ -53,7 +53,7 @@ function identity(path: string): string | undefined {
   const real = realPath(path);
   if (real === undefined) return undefined;
   const { dev, ino, size, mtime } = Deno.statSync(real);
-  // Not every file system numbers its files, and some give a number twice.
+  // Some file systems do not number their files, and some use a number twice.
   return ino ? JSON.stringify([dev, ino, size, mtime]) : real;
 }
 
@@ -73,7 +73,7 @@ export function refuseFolder(path: string): void {
  *
  * @param paths The files to be made; the file system of the first one's folder is asked.
  * @param bytes Of all of them, when they are whole.
- * @throws {QuantizeError} `quantize.disk_full` naming needed and free bytes. A file system that does not say is let pass.
+ * @throws {QuantizeError} `quantize.disk_full` naming needed and free bytes. A file system that does not say how much is free passes.
  */
 export function refuseFullDisk(paths: readonly string[], bytes: number): void {
   const [path] = paths;
@@ -94,7 +94,7 @@ export function refuseFullDisk(paths: readonly string[], bytes: number): void {
 }
 
 /**
- * Gives files that are whole under their partial names their own. The first, which opens a set, appears last.
+ * Renames complete files from their partial names. The first file, which opens a set, is renamed last.
  * @throws {FormatError} `format.unwritable`; all are under their partial names again then.
  */
 export function nameAll(paths: readonly string[]): void {

@@ -6,8 +6,9 @@ import { nameAll, refuseFullDisk, refuseOutputs } from "./output_files.ts";
 import { sha256, testCheckpoint, withFolder, writeCheckpoint } from "./prepare/_testing.ts";
 import { prepare } from "./prepare/mod.ts";
 import { quantize } from "./quantize.ts";
-import { ggufQuantizeSource } from "./quantize_source.ts";
+import { openGgufSource } from "./quantize_source.ts";
 import { mergeGguf, spliceGguf, splitGguf } from "./reshard.ts";
+import { needing } from "../tests/shared.ts";
 
 Deno.test("refuseFullDisk() tells what is needed and what is free, and lets pass where nobody knows", () => {
   return withFolder((dir) => {
@@ -81,7 +82,7 @@ Deno.test("quantize, prepare, merge and splice leave an input alone that has the
     const runs: (() => Promise<unknown>)[] = [
       () => prepare(`${dir}model`, `${dir}p.gguf`),
       async () => {
-        using source = ggufQuantizeSource(`${dir}o.gguf.partial`);
+        using source = openGgufSource(`${dir}o.gguf.partial`);
         await quantize(source, `${dir}o.gguf`, backend, { fileType: parseFileType("Q4_0") });
       },
       () => mergeGguf(first, `${dir}merged.gguf`),
@@ -117,7 +118,7 @@ Deno.test("quantize and prepare go on with resume after the disk was full", () =
     const runs: Record<string, (out: string, resume: boolean) => Promise<{ n_resumed: number }>> = {
       prepare: (out) => prepare(`${dir}model`, out, { resume: true }),
       async quantize(out, resume) {
-        using source = ggufQuantizeSource(`${dir}in.gguf`);
+        using source = openGgufSource(`${dir}in.gguf`);
         return await quantize(source, out, backend, { fileType: parseFileType("Q8_0"), resume });
       },
     };
@@ -127,7 +128,7 @@ Deno.test("quantize and prepare go on with resume after the disk was full", () =
       await assert.rejects(onFullDisk(half, () => run(`${dir}o.gguf`, false)), {
         code: "format.unwritable",
         message: /^Cannot write .*o\.gguf: No space left on device/,
-        hint: /--resume goes on from here/,
+        hint: /--resume continues from here/,
       });
       const left = [...Deno.readDirSync(dir)].map((e) => e.name).filter((n) => n.startsWith("o.gguf"));
       assert.deepEqual(left.sort(), ["o.gguf.partial", "o.gguf.partial.json"], name);
@@ -140,10 +141,11 @@ Deno.test("quantize and prepare go on with resume after the disk was full", () =
   }));
 
 Deno.test({
-  name: Deno.build.os === "linux"
-    ? "a disk that fills up while a file is written is told by name, and nothing is left"
-    : "a disk that fills up needs /dev/full, which is not there",
-  ignore: Deno.build.os !== "linux",
+  ...needing(
+    "a disk that fills up while a file is written is told by name, and nothing is left",
+    Deno.build.os === "linux",
+    "Linux",
+  ),
   fn: () =>
     withFolder(async (dir) => {
       writeCheckpoint(`${dir}model`, testCheckpoint("llama"));
@@ -154,7 +156,7 @@ Deno.test({
       const runs: Record<string, (out: string) => Promise<unknown>> = {
         prepare: (out) => prepare(`${dir}model`, out),
         async quantize(out) {
-          using source = ggufQuantizeSource(`${dir}in.gguf`);
+          using source = openGgufSource(`${dir}in.gguf`);
           await quantize(source, out, backend, { fileType: parseFileType("Q4_0") });
         },
         merge: (out) => mergeGguf(`${dir}s-00001-of-00002.gguf`, out),

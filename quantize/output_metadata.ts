@@ -13,8 +13,11 @@ import type { QuantizePlan } from "./plan.ts";
 /** Bytes of a key or a string that the quantizer itself sets. */
 const MAX_SET = 127;
 
+/** A key of the output that is set by hand. */
 export interface Override {
+  /** Of the metadata. */
   readonly key: string;
+  /** With its type. */
   readonly value: GgufValue;
 }
 

@@ -6,7 +6,15 @@ import { outputMetadata, parseOverride } from "./output_metadata.ts";
 import type { QuantizePlan } from "./plan.ts";
 
 function planOf(type: string, more: Partial<QuantizePlan> = {}): QuantizePlan {
-  return { tensors: [], fileType: parseFileType(type), prunedLayers: undefined, n_parts: 1, warnings: [], ...more };
+  return {
+    tensors: [],
+    fileType: parseFileType(type),
+    prunedLayers: undefined,
+    n_parts: 1,
+    unreached: [],
+    warnings: [],
+    ...more,
+  };
 }
 
 Deno.test("parseOverride() reads the four types and refuses the rest", () => {

@@ -1,6 +1,5 @@
 /**
- * Lets long synchronous work be interrupted: between pieces the event loop gets a turn now and then, so that a signal
- * can arrive.
+ * Lets a signal interrupt long synchronous work: now and then, between pieces, the event loop gets a turn.
  * @module
  */
 

@@ -1,6 +1,6 @@
 /**
  * The plan of a quantization: which tensors the output has, in which order, and of which type each is. A pure function of the
- * tensor list, the metadata and the options; nothing is read. Everything that can be refused here is, all at once.
+ * tensor list, the metadata and the options; nothing is read. All refusals happen here, in one error.
  * Source: llama-quantize 0.7.0, whose files these plans reproduce.
  * @module
  */
@@ -15,7 +15,9 @@ import { categoryOf, isValueLike, Mixture, type ModelFacts } from "./mixture.ts"
 
 /** A tensor of the source. */
 export interface SourceTensor {
+  /** As in the source. */
   readonly name: string;
+  /** In the source. */
   readonly type: GgmlType;
   /** Fastest first. */
   readonly ne: readonly number[];
@@ -23,12 +25,19 @@ export interface SourceTensor {
   readonly shard: number;
 }
 
+/** What a quantization is to make. */
 export interface PlanOptions {
+  /** Type of the file, which decides the mixture. */
   readonly fileType: FileType;
+  /** No mixture: every tensor gets the type itself. */
   readonly pure?: boolean;
+  /** Keeps `output.weight` as it is. */
   readonly leaveOutputTensor?: boolean;
+  /** Takes tensors that are quantized already. */
   readonly allowRequantize?: boolean;
+  /** Type of `output.weight`. */
   readonly outputTensorType?: GgmlType | undefined;
+  /** Type of the token embedding. */
   readonly tokenEmbeddingType?: GgmlType | undefined;
   /** Forced types, first match wins; see {@link parseTypePattern}. */
   readonly tensorTypes?: readonly TypePattern[];
@@ -36,25 +45,33 @@ export interface PlanOptions {
   readonly pruneLayers?: readonly number[];
   /** Tensors stay in their parts and in file order. */
   readonly keepSplit?: boolean;
+  /** Importance of the weights' columns. */
   readonly imatrix?: Imatrix | undefined;
   /** Refuse instead of falling back to another type where a row does not fit the blocks of the planned one. */
   readonly noFallback?: boolean;
-  /** Only to be looked at: a missing importance matrix is a warning then. */
+  /** A dry run: a missing importance matrix is a warning. */
   readonly dryRun?: boolean;
 }
 
+/** A forced type for tensors whose names match. */
 export interface TypePattern {
+  /** As it was given. */
   readonly text: string;
+  /** Searched for in a tensor's name. */
   readonly pattern: RegExp;
+  /** What such tensors become. */
   readonly type: GgmlType;
 }
 
+/** What becomes of a tensor. */
 export interface PlannedTensor<T extends SourceTensor = SourceTensor> {
+  /** Where it comes from. */
   readonly source: T;
   /** Its name in the output; another than the source's where layers were pruned. */
   readonly name: string;
   /** Without trailing ones. */
   readonly ne: readonly number[];
+  /** In the output. */
   readonly type: GgmlType;
   /** What the type would be if its rows were whole blocks of it; differs from `type` where it fell back. */
   readonly planned: GgmlType;
@@ -68,6 +85,16 @@ export interface PlannedTensor<T extends SourceTensor = SourceTensor> {
   readonly sourceBytes: number;
 }
 
+/** Experts of a layer whose weights are encoded without importance, because the calibration never reached them. */
+export interface UnreachedExperts {
+  /** Number of the layer. */
+  readonly layer: number;
+  /** Experts of the layer. */
+  readonly n_expert: number;
+  /** Those that were never reached. */
+  readonly experts: readonly number[];
+}
+
 export interface QuantizePlan<T extends SourceTensor = SourceTensor> {
   /** In output order. */
   readonly tensors: readonly PlannedTensor<T>[];
@@ -76,7 +103,9 @@ export interface QuantizePlan<T extends SourceTensor = SourceTensor> {
   readonly prunedLayers: number | undefined;
   /** Parts of the output; the shard of a tensor's source says which is its. */
   readonly n_parts: number;
-  /** What is odd and does no harm, in sentences. */
+  /** By layer of the source; only layers that have some. */
+  readonly unreached: readonly UnreachedExperts[];
+  /** Warnings, each a sentence for the user. */
   readonly warnings: readonly string[];
 }
 
@@ -208,7 +237,7 @@ const FALLBACK: Readonly<Record<string, string>> = {
   q6_K: "q8_0",
 };
 
-/** The type for rows of `ne0` elements, or undefined when there is no way. */
+/** The type for rows of `ne0` elements, or undefined when no type fits. */
 export function fallbackType(type: GgmlType, ne0: number): GgmlType | undefined {
   if (ne0 % type.block === 0) return type;
   const name = FALLBACK[type.name] ?? (type.block === 32 ? type.name : undefined);
@@ -221,12 +250,12 @@ const FLOATS = new Set(["f32", "f16", "bf16"]);
 const INTEGERS = new Set(["i8", "i16", "i32", "i64", "f64"]);
 const NOT_WRITTEN = new Set(["q8_1", "q8_K", ...INTEGERS]);
 const NEEDS_IMPORTANCE = new Set(["iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs"]);
-/** Tensors that do without an importance matrix even then: it is not collected for them. */
+/** Tensors that need no importance matrix even then, because none is collected for them. */
 const EXEMPT = new Set(["token_embd.weight", "per_layer_token_embd.weight", "output.weight"]);
 /** Encoders that cannot run without one at all. */
 const CANNOT_WITHOUT = new Set(["iq1_s", "iq2_xxs", "iq2_xs"]);
 
-/** What is wrong: with the tensor, in words that follow its name, or by itself. */
+/** A problem: words that follow the tensor's name, or a sentence of its own. */
 interface Problem {
   readonly tensor?: string;
   readonly what: string;
@@ -303,7 +332,7 @@ export function planQuantization<T extends SourceTensor>(
 
 class Planner<T extends SourceTensor> {
   readonly #problems: Problem[] = [];
-  /** Problems that a plan which is only looked at may have. */
+  /** Problems that a dry run only warns about. */
   readonly #lenient: Problem[] = [];
   readonly #warnings: string[] = [];
   #hint: string | undefined;
@@ -336,6 +365,7 @@ class Planner<T extends SourceTensor> {
     const absent = (this.options.pruneLayers ?? []).filter((il) => !layers.has(il));
     if (absent.length > 0) this.#warnings.push(`the model has no layer ${absent.join(", ")} to prune`);
     this.#importanceWarnings(planned);
+    const unreached = this.#unreached(planned);
     if (this.#problems.length > 0) {
       const told = tellProblems(this.#problems);
       throw new QuantizeError("quantize.plan", `Cannot quantize ${this.metadata.file}: ${problemList(told)}`, {
@@ -349,6 +379,7 @@ class Planner<T extends SourceTensor> {
       fileType: this.options.fileType,
       prunedLayers: this.#layers,
       n_parts: this.options.keepSplit ? shards : 1,
+      unreached,
       warnings: this.#warnings,
     };
   }
@@ -454,6 +485,38 @@ class Planner<T extends SourceTensor> {
         : "give an importance matrix with --imatrix FILE, or choose a type of three bits or more";
     }
     return undefined;
+  }
+
+  /** Experts that no row of the calibration went through, counted over the weights of each layer. */
+  #unreached(planned: readonly PlannedTensor<T>[]): UnreachedExperts[] {
+    const layers = new Map<number, { n_expert: number; experts: Set<number> }>();
+    for (const { source, ne, importance } of planned) {
+      const n_expert = ne[2] ?? 1;
+      if (!importance || n_expert === 1) continue;
+      // The old format has only zeros to show it.
+      const listed = this.options.imatrix?.unreached?.get(source.name) ?? [];
+      const isZero = (e: number) => importance.subarray(e * ne[0], (e + 1) * ne[0]).every((v) => v === 0);
+      const never = Array.from({ length: n_expert }, (_, e) => e).filter((e) => listed.includes(e) || isZero(e));
+      if (never.length === 0) continue;
+      const layer = layerOrder(source.name);
+      const known = layers.get(layer) ?? { n_expert, experts: new Set<number>() };
+      never.forEach((e) => known.experts.add(e));
+      layers.set(layer, known);
+    }
+    const list = [...layers].sort(([a], [b]) => a - b).map(([layer, { n_expert, experts }]) => ({
+      layer,
+      n_expert,
+      experts: [...experts].sort((a, b) => a - b),
+    }));
+    if (list.length > 0) {
+      const n = list.reduce((sum, l) => sum + l.experts.length, 0);
+      const told = list.slice(0, 8).map((l) => `layer ${l.layer}: ${l.experts.length} of ${l.n_expert}`);
+      const more = list.length > told.length ? `; and ${list.length - told.length} more layers` : "";
+      this.#warnings.push(
+        `the calibration never reached ${n} experts, which are encoded without importance: ${told.join("; ")}${more}`,
+      );
+    }
+    return list;
   }
 
   /** One line for all tensors that an importance matrix leaves out. */

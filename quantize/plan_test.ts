@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { BloomeryError, PlanError, QuantizeError, UsageError } from "../core/errors.ts";
 import { ggufValue, Metadata } from "../core/gguf/metadata.ts";
 import { type GgmlType, ggmlType } from "../core/gguf/types.ts";

@@ -2,8 +2,8 @@
  * Quantizes a model: plans, then streams rows from the source through the encoders into the output. Reading the next rows and
  * writing the last ones overlaps with encoding; memory is a few chunks of rows, whatever the tensors' sizes.
  *
- * The output has its name only when it is whole. A run that is killed leaves `OUT.partial` and a journal, from which a later one
- * with `resume` goes on, to the same bytes.
+ * The output has its name only when it is whole. A run that is killed leaves `OUT.partial` and a journal; a later run
+ * with `resume` continues from them and writes the same bytes.
  * @module
  */
 import { NativeError, QuantizeError } from "../core/errors.ts";
@@ -20,23 +20,29 @@ import { type PlannedTensor, type PlanOptions, planQuantization, type QuantizePl
 import { type QuantizeSource, rowCount } from "./quantize_source.ts";
 import { type QuantizeSummary, summarize } from "./quantize_summary.ts";
 
+/** What a run makes, and how. */
 export interface QuantizeOptions extends PlanOptions {
+  /** Keys to set in the output. */
   readonly overrides?: readonly Override[];
   /** Most bytes of rows in memory at a time; default 256 MiB. */
   readonly room?: number;
-  /** Goes on from what an earlier, interrupted run of the same settings left. */
+  /** Continues what an earlier, interrupted run of the same settings left. */
   readonly resume?: boolean;
-  /** Stops the run. What is written is kept then, as it is where the disk fills up, so that a later run can resume. */
+  /** Stops the run. Its files stay, as they do when the disk is full, so that a later run can resume. */
   readonly signal?: AbortSignal;
+  /** Called after each piece that was written. */
   readonly onProgress?: (p: QuantizeProgress) => void;
   /** Which device of the backend encodes, or encodes a type without or with importance; 0 is the host. The bytes are the same. */
   readonly device?: number | ((type: GgmlType, weighted: boolean) => number);
 }
 
+/** How far a run has come. */
 export interface QuantizeProgress {
+  /** The tensor being written. */
   readonly tensor: PlannedTensor;
   /** Its place in the output. */
   readonly index: number;
+  /** How many there are. */
   readonly n_tensors: number;
   /** The tensor is whole with this. */
   readonly whole: boolean;
@@ -44,12 +50,17 @@ export interface QuantizeProgress {
   readonly done: number;
   /** Of them, those that an earlier run had done. */
   readonly resumed: number;
+  /** Bytes of the source. */
   readonly total: number;
 }
 
+/** What a run made. */
 export interface QuantizeResult {
+  /** The files. */
   readonly paths: readonly string[];
+  /** Sizes and types. */
   readonly summary: QuantizeSummary;
+  /** Warnings, each a sentence for the user. */
   readonly warnings: readonly string[];
   /** Tensors that an earlier run had written. */
   readonly n_resumed: number;
@@ -73,16 +84,6 @@ const CHUNKS_HELD = 2 * (AHEAD + 1);
 /** The plan, from the source's headers alone. */
 export function planFor(source: QuantizeSource, options: QuantizeOptions): QuantizePlan {
   const metadata = overriddenMetadata(source.metadata, options.overrides ?? []);
-  if (source.alignment !== DEFAULT_ALIGNMENT) {
-    throw new QuantizeError(
-      "quantize.alignment",
-      `Cannot quantize ${source.name}: its tensors are aligned to ${source.alignment} bytes, expected ${DEFAULT_ALIGNMENT}`,
-      {
-        at: { file: source.name, got: source.alignment },
-        hint: "convert the model again without general.alignment",
-      },
-    );
-  }
   return planQuantization(source.tensors, metadata, options);
 }
 
@@ -166,20 +167,23 @@ class Run {
     const parts = this.paths.map((path, no) => {
       const tensors = this.plan.tensors.filter((t) => this.paths.length === 1 || t.source.shard === no);
       const infos: TensorInfo[] = tensors.map(({ name, type, ne }) => ({ name, type, ne }));
-      return { path, metadata: metadata[no], tensors, infos };
+      // Tensors start where the part's own metadata says: the first part of a set keeps the source's keys.
+      const alignment = metadata[no].u32("general.alignment", DEFAULT_ALIGNMENT);
+      return { path, metadata: metadata[no], tensors, infos, alignment };
     });
-    const headers = parts.map((p) => encodeHeader(p.metadata, p.infos));
+    const headers = parts.map((p) => encodeHeader(p.metadata, p.infos, p.alignment));
     const from = this.plan.tensors.map((t) => t.source);
     const journal = new Journal(this.paths, headers, this.source, this.options, from);
     const written = this.options.resume ? journal.read() : [];
-    const bytes = this.plan.tensors.reduce((n, t) => n + t.bytes + DEFAULT_ALIGNMENT, 0);
+    const bytes = this.plan.tensors.reduce((n, t) => n + t.bytes + parts[0].alignment, 0);
     refuseFullDisk(this.paths, headers.reduce((n, h) => n + h.length, bytes));
     let n_resumed = 0;
     const begun: string[] = [];
     try {
       for (const [no, part] of parts.entries()) {
         const resume = Math.min(written[no] ?? 0, part.tensors.length);
-        using writer = GgufWriter.create({ path: part.path, metadata: part.metadata, tensors: part.infos, resume });
+        const { path, metadata, infos, alignment } = part;
+        using writer = GgufWriter.create({ path, metadata, tensors: infos, alignment, resume });
         begun.push(part.path);
         n_resumed += resume;
         for (const t of part.tensors.slice(0, resume)) this.#resumed += t.sourceBytes;

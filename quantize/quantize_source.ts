@@ -15,12 +15,13 @@ export interface QuantizeSource extends Disposable {
   readonly name: string;
   /** Files that must not be written to. */
   readonly paths: readonly string[];
+  /** Of the model. */
   readonly metadata: Metadata;
-  readonly alignment: number;
+  /** In file order. */
   readonly tensors: readonly SourceTensor[];
-  /** What is odd and does no harm, in sentences. */
+  /** Warnings, each a sentence for the user. */
   readonly warnings: readonly string[];
-  /** Where rows of a tensor lie, for whoever can read them from there; nowhere where they are made as they are read. */
+  /** The byte range of rows of a tensor, so that a backend can read them itself; undefined where rows are computed. */
   locate?(tensor: SourceTensor, row: number, rows: number): FileRange | undefined;
   /** Rows of a tensor in its type. */
   read(tensor: SourceTensor, row: number, rows: number): Uint8Array | Promise<Uint8Array>;
@@ -32,13 +33,12 @@ export function rowCount(tensor: { readonly ne: readonly number[] }): number {
 }
 
 /** Opens a GGUF file or the first of a split set. */
-export function ggufQuantizeSource(path: string): QuantizeSource {
+export function openGgufSource(path: string): QuantizeSource {
   const file: GgufFile = openGguf(path);
   return {
     name: path,
     paths: file.paths,
     metadata: file.metadata,
-    alignment: file.alignment,
     tensors: file.tensors,
     warnings: [],
     locate(tensor, row, rows) {

@@ -1,41 +1,60 @@
 /**
- * What a quantization comes to: sizes, bits per weight, which types were used, what fell back.
+ * The result of a quantization in figures: sizes, bits per weight, types used, tensors that fell back.
  * @module
  */
 import { elementCount } from "../core/gguf/layout.ts";
-import type { PlannedTensor, QuantizePlan } from "./plan.ts";
+import type { PlannedTensor, QuantizePlan, UnreachedExperts } from "./plan.ts";
 
+/** All tensors of one type. */
 export interface TypeTotal {
+  /** Its name. */
   readonly type: string;
+  /** How many. */
   readonly n_tensors: number;
+  /** Weights in them. */
   readonly n_params: number;
+  /** In the output. */
   readonly bytes: number;
 }
 
+/** Tensors whose rows did not fit the blocks of their planned type. */
 export interface Fallback {
   /** The type that rows did not fit. */
   readonly from: string;
+  /** The type they got. */
   readonly to: string;
+  /** How many. */
   readonly n_tensors: number;
+  /** Weights in them. */
   readonly n_params: number;
   /** More bytes than the planned type would take. */
   readonly extra_bytes: number;
 }
 
+/** The result of a quantization in figures. */
 export interface QuantizeSummary {
+  /** Of the output. */
   readonly n_tensors: number;
   /** Tensors that were encoded anew. */
   readonly n_converted: number;
+  /** Weights of the model. */
   readonly n_params: number;
+  /** Of the source's tensors. */
   readonly source_bytes: number;
+  /** Of the output's tensors. */
   readonly bytes: number;
+  /** Bits per weight of the source. */
   readonly source_bpw: number;
   /** Bits per weight of the output. */
   readonly bpw: number;
   /** Bits per weight if no tensor had fallen back. */
   readonly nominal_bpw: number;
+  /** By type, largest first. */
   readonly types: readonly TypeTotal[];
+  /** By planned and actual type. */
   readonly fallbacks: readonly Fallback[];
+  /** Experts that the calibration never reached, by layer. */
+  readonly unreached_experts: readonly UnreachedExperts[];
 }
 
 /** Bytes a tensor would take in the type it was planned for, blocks or not. */
@@ -83,6 +102,7 @@ export function summarize(plan: QuantizePlan): QuantizeSummary {
     nominal_bpw: bpw(nominal),
     types: [...types].map(([type, t]) => ({ type, ...t })).sort((a, b) => b.bytes - a.bytes),
     fallbacks: [...fallbacks.values()].map(({ extra, ...f }) => ({ ...f, extra_bytes: Math.round(extra) })),
+    unreached_experts: plan.unreached,
   };
 }
 

@@ -1,6 +1,6 @@
 /**
- * Files out of files without touching a tensor's bytes: a set split into files, a set merged into one file, and a file
- * with some tensors of another. All stream: memory stays at a few megabytes whatever the size.
+ * Makes files from files without changing a tensor's bytes: splits a file into a set, merges a set into one file, and
+ * replaces tensors by those of another file. All of it streams: memory stays at a few megabytes whatever the size.
  * Files of `splitGguf` and `mergeGguf` are equal, byte for byte, to those of llama-gguf-split.
  * @module
  */
@@ -123,7 +123,7 @@ export async function splitGguf(input: string, prefix: string, options: SplitOpt
         alignment: no === 0 ? source.alignment : DEFAULT_ALIGNMENT,
       });
       for (const [i, t] of tensors.entries()) await copy(writer, i, source, t);
-      writer.suspend(); // whole, but not to be seen before all the others are
+      writer.suspend(); // complete, but invisible until all the others are complete too
       made.push(paths[no]);
       bytes += writer.totalBytes;
     }
@@ -287,7 +287,7 @@ function copier(all: readonly GgufTensor[], options: ReshardOptions) {
   };
 }
 
-/** Refuses to write over an input ever, and over another file unless told to; and to begin what the disk cannot hold. */
+/** Refuses to overwrite an input, to overwrite another file without `force`, and to start what the disk cannot hold. */
 function checkOutputs(
   outputs: readonly string[],
   inputs: readonly string[],

@@ -6,7 +6,8 @@
  *   deno task build [--only cpu|cuda] [--cuda-arch 90a[,80...]] [--cxx COMPILER] [--jobs N] [--sanitize address,undefined|thread]
  *                   [--test] [--verbose]
  *
- * `--sanitize` builds into build/asan or build/tsan; `--test` also links and runs csrc/tests.
+ * `--sanitize` builds into build/asan or build/tsan; `--test` also links and runs csrc/tests, on the op
+ * cases that scripts/dump_op_cases.ts has written (it needs the plain library).
  * @module
  */
 import { createHash } from "node:crypto";
@@ -85,16 +86,18 @@ function list(folder: string, extension: string): string[] {
 
 /** Flags of one host file beyond the common ones, or undefined when this machine's architecture does not build it. */
 function fileFlags(source: string, gnu: boolean): string[] | undefined {
-  const isa = /_(avx2|avx512|neon)\.cpp$/.exec(source)?.[1];
+  const isa = /_(avx2|avx512|amx|neon)\.cpp$/.exec(source)?.[1];
   if (isa === undefined) return [];
   if (isa === "neon") return Deno.build.arch === "aarch64" ? [] : undefined;
   if (Deno.build.arch !== "x86_64") return undefined;
   const avx2 = ["-mavx2", "-mfma", "-mf16c"];
   // g++ otherwise reorders the unrolled kernels until half their registers are spilled (1.4 x slower on Zen 3).
   if (gnu && source.startsWith("cpu/")) avx2.push("-fno-tree-reassoc", "-fno-tree-ter");
-  return isa === "avx2"
-    ? avx2
-    : [...avx2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mprefer-vector-width=512"];
+  if (isa === "avx2") return avx2;
+  const avx512 = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mprefer-vector-width=512"];
+  // g++ 12 takes the undefined operands inside its own AVX-512 intrinsics for uninitialized variables.
+  if (gnu) avx512.push("-Wno-uninitialized", "-Wno-maybe-uninitialized");
+  return [...avx2, ...avx512, ...(isa === "amx" ? ["-mamx-tile", "-mamx-int8"] : [])];
 }
 
 /** Flags of one CUDA file: the encoders and decoders of csrc/common need every operation rounded on its own, as on the host. */
@@ -301,7 +304,8 @@ async function build(options: Options): Promise<void> {
     const program = join(out, "native_tests");
     const testLink = ["-pthread", ...(sanitize === undefined ? [] : [`-fsanitize=${sanitize}`])];
     await link(cxx.command, testLink, [...host, ...tests].map((j) => j.object), program);
-    const child = await new Deno.Command(program, { stdout: "inherit", stderr: "inherit" }).output();
+    const args = [join(root, "build", "op_cases")];
+    const child = await new Deno.Command(program, { args, stdout: "inherit", stderr: "inherit" }).output();
     if (!child.success) throw new BuildError(`native_tests failed with exit status ${child.code}`);
   }
   // Other invocations (--only, --test) leave their objects: only a plain build knows them all.

@@ -1,6 +1,7 @@
 /**
  * Checks the direction of imports: `cli -> serve | eval | quantize | hub -> core <- ffi`, no circles among modules, npm packages
- * each in the modules that may know them, and pointers in ffi/ only. Part of `deno task ok`.
+ * each in the modules that may know them, packages for tests in no lock file but theirs, and pointers in ffi/ only. Part of
+ * `deno task ok`.
  * @module
  */
 
@@ -40,6 +41,8 @@ async function* sources(folder: string): AsyncGenerator<string> {
 }
 
 const problems: string[] = [];
+/** Packages that only tests use, with their versions. */
+const testVersions = new Map<string, string>();
 let n_files = 0;
 /** The repository's modules that each module imports, types included: a circle of types is a circle of ideas. */
 const imports = new Map<string, string[]>();
@@ -82,11 +85,18 @@ async function check(path: string): Promise<void> {
       const module = resolved.replace(/^\/+/, "");
       if (module !== name) imports.set(name, [...imports.get(name) ?? [], module]);
       // Unit tests beside their source may open a backend and read goldens.
-      const allowed = isTest ? [...(MAY[top] ?? []), "ffi", "tests", "core", "quantize"] : MAY[top] ?? [];
+      const allowed = isTest ? [...(MAY[top] ?? []), "ffi", "tests", "core", "quantize", "deno.json"] : MAY[top] ?? [];
       if (other !== top && !allowed.includes(other)) {
         problems.push(`${name}: imports ${resolved}, which ${top}/ may not`);
       }
     } else {
+      if (target.startsWith("npm:")) {
+        const [, pkg, version] = /^npm:(@?[^@]+)@([^/]+)/.exec(target) ?? [undefined, target, ""];
+        if (!isTest && top !== "tests") problems.push(`${name}: imports ${target}, which belongs in deno.json`);
+        const known = testVersions.get(pkg) ?? version;
+        testVersions.set(pkg, known);
+        if (known !== version) problems.push(`${name}: imports ${pkg} ${version}, expected ${known} as elsewhere`);
+      }
       const pkg = target.startsWith("@") ? target.split("/").slice(0, 2).join("/") : target.split("/")[0];
       const homes = CONFINED[pkg];
       if (homes && !isTest && top !== "tests" && top !== "scripts" && !homes.some((h) => name.startsWith(h))) {
@@ -111,6 +121,15 @@ for (const top of Object.keys(MAY)) {
   }
 }
 for (const circle of circles()) problems.push(`imports go in a circle: ${circle.join(" -> ")}`);
+// `deno task` fetches all packages of the lock file, so it names none that only tests use.
+const config = JSON.parse(await Deno.readTextFile(`${root}deno.json`)) as { imports: Record<string, string> };
+const lock = JSON.parse(await Deno.readTextFile(`${root}deno.lock`)) as { specifiers: Record<string, string> };
+for (const specifier of Object.keys(lock.specifiers)) {
+  if (Object.values(config.imports).includes(specifier)) continue;
+  problems.push(
+    `deno.lock names ${specifier}, which deno.json does not: restore it, and test with --lock tests/deno.lock`,
+  );
+}
 for (const p of problems) console.error(p);
 console.log(`imports: ${n_files} files, ${problems.length} problems`);
 if (problems.length > 0) Deno.exitCode = 1;

@@ -1,7 +1,7 @@
 /**
  * `deno task compile`: one executable, `dist/bloomery`, with the native libraries in it.
  *
- * `deno compile` makes it where Deno's runtime stub can be had (DENORT_BIN, Deno's cache, or the network); elsewhere the same
+ * `deno compile` makes it where it finds Deno's runtime stub (DENORT_BIN, Deno's cache, or the network); elsewhere the same
  * bundle, the Deno binary and the libraries are packed behind `csrc/launcher`. `--launcher` or `--stub` asks for one of them.
  * @module
  */

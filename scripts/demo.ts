@@ -32,10 +32,11 @@ for (const signal of ["SIGINT", "SIGTERM"] as const) {
   });
 }
 
-function spawn(args: string[], stdout: "inherit" | "piped" = "inherit"): Deno.ChildProcess {
+/** Runs a script in the temporary folder, so that everything it prints has short paths. */
+function spawn(script: string, args: string[], stdout: "inherit" | "piped" = "inherit"): Deno.ChildProcess {
   const child = new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", ...args],
-    cwd: root,
+    args: ["run", "-A", "--quiet", "--config", `${root}deno.json`, root + script, ...args],
+    cwd: folder,
     stdin: "null",
     stdout,
     stderr: "inherit",
@@ -46,11 +47,19 @@ function spawn(args: string[], stdout: "inherit" | "piped" = "inherit"): Deno.Ch
   return child;
 }
 
-async function step(title: string, args: string[]): Promise<void> {
-  console.error(`\n== ${title}\n$ bloomery ${args.slice(1).join(" ").replaceAll(folder, "$TMP")}`);
+/** Runs a command. Its results go to stdout, or are the fields of its JSON document where `tell` makes a line of them. */
+async function step(
+  title: string,
+  args: string[],
+  tell?: (result: Record<string, unknown>) => string,
+): Promise<void> {
+  console.error(`\n== ${title}\n$ bloomery ${args.join(" ").replaceAll(root, "")}`);
   const start = performance.now();
-  const { success, code } = await spawn(args).status;
+  const child = spawn("cli/main.ts", [...args, "--quiet", ...tell ? ["--json"] : []], tell ? "piped" : "inherit");
+  const text = tell ? await new Response(child.stdout).text() : "";
+  const { success, code } = await child.status;
   if (!success) throw new Error(`${title}: exit code ${code}`);
+  if (tell) console.log(tell(JSON.parse(text.trim().split("\n").at(-1)!)));
   console.error(`(${((performance.now() - start) / 1000).toFixed(1)} s)`);
 }
 
@@ -117,31 +126,38 @@ async function ask(url: string, question: string): Promise<void> {
 }
 
 try {
-  const checkpoint = "models/bloom-nano",
-    original = `${folder}/bloom-nano-BF16.gguf`,
-    small = `${folder}/bloom-nano-Q4_K_M.gguf`;
-  const text = "ARCHITECTURE.md";
+  const checkpoint = `${root}models/bloom-nano`;
+  const original = "bloom-nano-BF16.gguf", small = "bloom-nano-Q4_K_M.gguf";
+  const text = `${root}ARCHITECTURE.md`;
   console.error("== build the native library");
   // A card's library takes minutes to compile: the demo uses it where `deno task build` has made it.
-  const build = await spawn(["scripts/build_native.ts", "--only", "cpu"]).status;
+  const build = await spawn("scripts/build_native.ts", ["--only", "cpu"]).status;
   if (!build.success) throw new Error("the native library could not be built: it needs g++ or clang++");
   const start = performance.now();
-  const main = "cli/main.ts";
-  await step("prepare the checkpoint", [main, "prepare", checkpoint, "-o", original]);
-  await step("quantize it", [main, "quantize", original, small, "Q4_K_M"]);
+  const megabytes = (n: unknown) => `${(n as number / 1e6).toFixed(1)} MB`;
+  await step(
+    "prepare the checkpoint",
+    ["prepare", checkpoint, "-o", original],
+    (r) => `${original}: ${r.architecture}, ${r.n_tensors} tensors, ${megabytes(r.bytes)}`,
+  );
+  await step(
+    "quantize it",
+    ["quantize", original, small, "Q4_K_M"],
+    (r) => `${small}: ${megabytes(r.bytes)}, ${(r.bpw as number).toFixed(2)} bits per weight`,
+  );
 
   const port = freePort();
   const url = `http://127.0.0.1:${port}`;
-  console.error(`\n== serve it\n$ bloomery serve -m $TMP/bloom-nano-Q4_K_M.gguf --port ${port}`);
-  const server = spawn([main, "serve", "-m", small, "--port", String(port)]);
+  console.error(`\n== serve it, and ask it two questions over HTTP\n$ bloomery serve -m ${small} --port ${port}`);
+  const server = spawn("cli/main.ts", ["serve", "-m", small, "--port", String(port), "--quiet"]);
   await ready(url, server);
   await ask(url, "What does the word “city” mean?");
   await ask(url, "What is 27 + 58?");
   server.kill("SIGTERM");
   await server.status;
 
-  await step("score a text", [main, "score", "-m", small, "-f", text, "-o", `${folder}/score.jsonl`]);
-  await step("compare with the original", [main, "eval", "-m", small, "--against", original, "-f", text]);
+  await step("score a text", ["score", "-m", small, "-f", text, "-o", "score.jsonl"]);
+  await step("compare with the original", ["eval", "-m", small, "--against", original, "-f", text]);
   console.error(`\nall of it took ${((performance.now() - start) / 1000).toFixed(1)} s after the build`);
 } catch (error) {
   console.error(`demo: ${(error as Error).message}`);

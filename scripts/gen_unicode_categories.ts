@@ -2,7 +2,7 @@
  * Writes core/tokenizer/_unicode_categories.ts: the general category of every code point of Unicode 15.1, as runs.
  * Pre-tokenizers are defined on that version; an engine's own `\p{...}` is newer and would cut new letters differently.
  *
- * Usage: deno run -A scripts/gen_unicode_categories.ts
+ * Usage: deno run -A --lock tests/deno.lock scripts/gen_unicode_categories.ts
  * @module
  */
 

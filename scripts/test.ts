@@ -46,7 +46,8 @@ const steps: [name: string, args: string[]][] = [
   ["build", ["run", "-A", "scripts/build_native.ts", ...(hasCard() ? [] : ["--only", "cpu"])]],
   ["fmt", ["fmt", "--check", "--quiet"]],
   ["lint", ["lint", "--quiet"]],
-  ["check", ["check", "--quiet", "."]],
+  ["check", ["check", "--quiet", "--lock", "tests/deno.lock", "."]],
+  ["doc", ["doc", "--lint", "--quiet", "mod.ts"]],
   ["imports", ["run", "-A", "scripts/check_imports.ts"]],
   ["abi", ["run", "-A", "scripts/check_abi.ts"]],
 ];
@@ -61,9 +62,11 @@ for (const [name, args] of steps) {
 }
 
 // Apart: with --doc every module of the given folders is loaded, which scripts/ must not be.
-const runs = Deno.args.length > 0 ? [Deno.args] : [
-  ["--doc", "mod.ts", "core", "ffi", "quantize", "eval", "serve", "hub", "cli"],
-  ["tests"],
+// Packages that only tests use have a lock file of their own: `deno task` fetches everything that the main one names.
+const lock = ["--lock", "tests/deno.lock"];
+const runs = Deno.args.length > 0 ? [[...lock, ...Deno.args]] : [
+  [...lock, "--doc", "README.md", "mod.ts", "core", "ffi", "quantize", "eval", "serve", "hub", "cli"],
+  [...lock, "tests"],
   ["--config", "tests/npm/deno.json", "tests/npm"], // packages that nothing else is to fetch
 ];
 for (const args of runs) {

@@ -15,6 +15,7 @@ import type { SamplingRequest } from "./schemas.ts";
 
 /** Defaults that a request can override, and facts shown to clients. */
 export interface AppSettings {
+  /** What becomes of reasoning in answers. */
   reasoningFormat: ReasoningFormat;
   /** Tokens of reasoning that a request gets which sets no limit itself; -1 without limit. */
   reasoningBudget: number;

@@ -43,6 +43,7 @@ const CHATML = `{% for message in messages %}<|im_start|>{{ message.role }}
 {{ message.content }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}`;
+/** How a model appears to clients. */
 
 export interface ServedModelOptions {
   /** The name clients see; default: the file's name without `.gguf`. */
@@ -58,7 +59,10 @@ export function lacksTemplate(model: LanguageModel): boolean {
   return !model.file.metadata.has("tokenizer.chat_template");
 }
 
-/** @throws TextError `text.template_syntax` for a template that cannot be parsed. */
+/**
+ * A model in the form that a server takes.
+ * @throws TextError `text.template_syntax` for a template that cannot be parsed.
+ */
 export function servedModel(model: LanguageModel, options: ServedModelOptions = {}): ServedModel {
   const { file, engine, tokenizer } = model;
   const { metadata } = file;

@@ -12,6 +12,7 @@
  * ```
  * @module
  */
+export type { AppSettings } from "./app.ts";
 export { type ServedModel, servedModel, type ServedModelOptions } from "./language_model.ts";
 export {
   type ListenerSettings,

@@ -274,7 +274,8 @@ export class Scheduler {
     let source: Slot | undefined;
     let n_common = 0;
     for (const slot of this.slots) {
-      const n = Math.min(slot.commonPrefix(run.tokens), reusable);
+      // Windows and states go back to certain lengths only.
+      const n = slot.sequence?.reach(Math.min(slot.commonPrefix(run.tokens), reusable)) ?? 0;
       const better = n > n_common ||
         (n === n_common && n > 0 && source?.run !== undefined && slot.run === undefined);
       if (better) [source, n_common] = [slot, n];

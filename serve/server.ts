@@ -65,19 +65,19 @@ export interface ListenerSettings extends Partial<AppSettings> {
   onWarning?: (text: string) => void;
 }
 
-/** Settings of a server, and its model. */
+/** What a server serves, and how. */
 export interface ServerOptions extends ListenerSettings {
-  /** What is served. */
+  /** From `servedModel`. */
   model: ServedModel;
 }
 
-/** A server that answers requests. */
+/** A server that listens. */
 export interface RunningServer {
   /** `http://host:port` */
   readonly url: string;
-  /** The port it listens on. */
+  /** The one it listens on. */
   readonly port: number;
-  /** Its slots and counters. */
+  /** @internal */
   readonly scheduler: Scheduler;
   /** Accepts no more requests and finishes the running ones; resolves when that is done. */
   drain(): Promise<void>;

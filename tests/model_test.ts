@@ -1,23 +1,25 @@
 /** Binding, planning and running model files: what is refused, and by which name. */
 import assert from "node:assert/strict";
+import fc from "npm:fast-check@4.11.0";
 import { BloomeryError } from "../core/errors.ts";
 import { Engine } from "../core/engine/mod.ts";
-import { bindModel, buildProgram } from "../core/engine/model.ts";
+import { bindModel, buildProgram } from "../core/arch/model.ts";
+import type { GgufValue } from "../core/gguf/metadata.ts";
 import { openGguf } from "../core/gguf/read.ts";
 import { describePlan, planModel, type PlanOptions } from "../core/plan/plan.ts";
 import { encodeProgram } from "../core/program/encode.ts";
 import { openReferenceBackend } from "../core/program/reference.ts";
 import { testFolder } from "./models.ts";
-import { type TinyOptions, writeTinyModel } from "./tiny_model.ts";
+import { FAMILY_MODELS, familyFile, type FamilyOptions, writeFamilyModel } from "./family_models.ts";
 
 let n = 0;
-async function bind(options: TinyOptions): Promise<ReturnType<typeof bindModel>> {
-  using file = openGguf(await writeTinyModel(`${testFolder()}/tiny-${n++}.gguf`, options));
+async function bind(model: string, options: FamilyOptions = {}): Promise<ReturnType<typeof bindModel>> {
+  using file = openGguf(await writeFamilyModel(`${testFolder()}/bind-${n++}.gguf`, FAMILY_MODELS[model], options));
   return bindModel(file);
 }
 
-function refuses(code: string, options: TinyOptions, match?: RegExp): Promise<void> {
-  return assert.rejects(bind(options), (e) => {
+function refuses(code: string, model: string, options: FamilyOptions, match?: RegExp): Promise<void> {
+  return assert.rejects(bind(model, options), (e) => {
     assert.ok(e instanceof BloomeryError, String(e));
     assert.equal(e.code, code);
     if (match) assert.match(e.message, match);
@@ -26,56 +28,132 @@ function refuses(code: string, options: TinyOptions, match?: RegExp): Promise<vo
 }
 
 Deno.test("bindModel() names what a model file lacks or has wrong", async () => {
-  await refuses("model.missing_tensor", {
-    arch: "qwen3",
+  await refuses("model.missing_tensor", "qwen3", {
     tensors: (t) => t.filter((x) => x.name !== "blk.1.attn_k_norm.weight"),
   }, /blk\.1\.attn_k_norm\.weight/);
-  await refuses("model.tensor_shape", {
-    arch: "llama",
-    tensors: (t) => t.map((x) => x.name === "blk.0.ffn_down.weight" ? { ...x, ne: [256, 512] } : x),
-  }, /\[256,512\].*\[512,256\]/);
-  await refuses("model.architecture", {
-    arch: "llama",
-    keys: (m) => m.set("general.architecture", { type: "str", value: "nonesuch" }),
+  await refuses("model.tensor_shape", "llama", {
+    tensors: (t) => t.map((x) => x.name === "blk.0.ffn_down.weight" ? { ...x, ne: [64, 96] } : x),
+  }, /\[64,96\].*\[96,64\]/);
+  // All problems at once.
+  await refuses("model.missing_tensor", "llama", {
+    tensors: (t) => t.filter((x) => !/attn_[qk]\.weight/.test(x.name)),
+  }, /attn_q.*attn_k.*attn_q.* and 1 more/);
+  // A draft block is bound as a layer is.
+  await refuses("model.missing_tensor", "glm4moe", {
+    tensors: (t) => t.filter((x) => !/nextn\.eh_proj/.test(x.name)),
+  }, /blk\.3\.nextn\.eh_proj\.weight/);
+  await refuses("model.missing_key", "qwen3", { missing: ["qwen3.block_count"] }, /qwen3\.block_count/);
+  // A block_count that is too small must not run silently.
+  await refuses("model.unused_layers", "llama", {
+    written: { "llama.block_count": { type: "u32", value: 1 } },
+  }, /1 layers.*blk\.1\./);
+  await refuses("model.architecture", "llama", {
+    written: { "general.architecture": { type: "str", value: "nonesuch" } },
   }, /nonesuch.*llama/);
-  await refuses(
-    "model.missing_key",
-    { arch: "qwen3", keys: (m) => m.remove("qwen3.block_count") },
-    /qwen3\.block_count/,
-  );
-  const set = (key: string, value: number): TinyOptions => ({
-    arch: "qwen3moe",
-    keys: (m) => m.set(`qwen3moe.${key}`, { type: "u32", value }),
+  const set = (key: string, value: number): FamilyOptions => ({
+    written: { [`qwen3moe.${key}`]: { type: "u32", value } },
   });
   for (
     const [key, value] of [["attention.head_count_kv", 3], ["expert_used_count", 9], ["block_count", 0], [
       "rope.dimension_count",
-      63,
+      31,
     ]] as const
   ) {
-    await refuses("model.key_value", set(key, value), new RegExp(key));
+    await refuses("model.key_value", "qwen3moe", set(key, value), new RegExp(key));
   }
-  await refuses("model.rope_scaling", {
-    arch: "llama",
-    keys: (m) => m.set("llama.rope.scaling.type", { type: "str", value: "twisted" }),
+  await refuses("model.rope_scaling", "llama", {
+    written: { "llama.rope.scaling.type": { type: "str", value: "twisted" } },
   });
+  await refuses("model.missing_key", "gemma3", { missing: ["gemma3.attention.sliding_window"] }, /sliding_window/);
+});
+
+Deno.test("bindModel() refuses keys of sparse and hashed families that do not fit each other", async () => {
+  const refusesKey = (model: string, key: string, value: GgufValue) =>
+    refuses("model.key_value", model, { written: { [`${FAMILY_MODELS[model].arch}.${key}`]: value } }, new RegExp(key));
+  const u32 = (value: number): GgufValue => ({ type: "u32", value });
+  const ints = (...v: number[]): GgufValue => ({ type: "array", elem: "i32", value: Int32Array.from(v) });
+  const longs = (...v: bigint[]): GgufValue => ({ type: "array", elem: "u64", value: BigUint64Array.from(v) });
+  const flags = (...v: number[]): GgufValue => ({ type: "array", elem: "bool", value: Uint8Array.from(v) });
+  await refusesKey("deepseek2, V3", "rope.dimension_count", u32(48)); // a head without its own part
+  await refusesKey("glm-dsa", "attention.indexer.types", flags(0, 1, 1)); // no rows to share
+  await refusesKey("glm5-next", "attention.indexer.kpool", u32(5)); // no divisor of top_k
+  await refusesKey("glm5-next", "rope.dimension_count", u32(16));
+  await refusesKey("deepseek4", "attention.compress_ratios", ints(0, 2, 128, 0)); // V4.1's
+  await refusesKey("deepseek4", "attention.output_group_count", u32(3));
+  await refusesKey("deepseek41", "attention.compress_ratios", ints(0, 2, 4, 1, 1)); // layer 2 reads rows of ratio 2
+  await refusesKey("deepseek41", "attention.index_source_layer_ids", ints(1, 3)); // layer 4 has the tensors
+  await refusesKey("deepseek41", "attention.candidate_source_layer_id", u32(2));
+  await refusesKey("deepseek41", "engram.primes", longs(31n, 37n, 41n));
+  await refusesKey("deepseek41", "engram.offsets", longs(0n, 31n, 68n, 129n)); // past the table
+  await refusesKey("qwen4exp", "ple.layer_multipliers", longs(3n, 5n));
+  await refusesKey("qwen4exp", "ple.layers", ints(1, 2));
+  await refusesKey("qwen3next", "ssm.group_count", u32(3));
+  await refusesKey("kimi-k3", "attn_res.block_size", u32(0));
+});
+
+Deno.test("bindModel() gives a model or an error of the hierarchy, whatever a key holds", () => {
+  const files = Object.keys(FAMILY_MODELS).map((name) => familyFile(name));
+  const number = fc.oneof(fc.constantFrom(0, 1, 2, 3, 7, 64, 2 ** 32 - 1), fc.nat(300));
+  const real = fc.oneof(fc.constantFrom(0, -1, NaN, Infinity), fc.float());
+  /** A value of the same kind as the one there is, or none. */
+  const other = (was: GgufValue): fc.Arbitrary<GgufValue | undefined> => {
+    const array = (ints: number[]): GgufValue => ({ type: "array", elem: "i32", value: Int32Array.from(ints) });
+    const made = was.type === "array"
+      ? fc.array(fc.integer({ min: -1, max: 300 }), { maxLength: 12 }).map(array)
+      : was.type === "f32"
+      ? real.map((value): GgufValue => ({ type: "f32", value }))
+      : number.map((value): GgufValue => ({ type: "u32", value }));
+    return fc.option(made, { nil: undefined });
+  };
+  const change = fc.constantFrom(...files).chain((file) =>
+    fc.constantFrom(...file.metadata.keys()).chain((key) =>
+      other(file.metadata.get(key)!).map((value) => ({ file, key, value }))
+    )
+  );
+  fc.assert(
+    fc.property(change, ({ file, key, value }) => {
+      const was = file.metadata.get(key)!;
+      if (value) file.metadata.set(key, value);
+      else file.metadata.remove(key);
+      try {
+        bindModel(file);
+      } catch (e) {
+        assert.ok(e instanceof BloomeryError, `${file.name}, ${key}: ${e}`);
+      } finally {
+        file.metadata.set(key, was);
+      }
+    }),
+    { numRuns: 500 },
+  );
+});
+
+Deno.test("bindModel() warns of tensors and keys that nobody uses", async () => {
+  const model = await bind("llama", {
+    written: { "llama.attention.twist": { type: "f32", value: 2 } },
+    tensors: (t) => [...t, { ...t[t.length - 1], name: "blk.0.ffn_twist.weight" }],
+  });
+  assert.equal(model.warnings.length, 2);
+  assert.match(model.warnings[0], /blk\.0\.ffn_twist\.weight/);
+  assert.match(model.warnings[1], /llama\.attention\.twist/);
+  for (const name of Object.keys(FAMILY_MODELS)) assert.deepEqual((await bind(name)).warnings, [], name);
 });
 
 Deno.test("planModel() refuses with every term of the sum, and prints what it accepts", async () => {
-  const model = await bind({ arch: "llama" });
+  const model = await bind("llama");
   const device = { index: 0, kind: "cpu", name: "a box", memory_bytes: 2 ** 30, free_bytes: 2 ** 30, features: [] };
   const options: PlanOptions = {
     device,
     n_ctx: 512,
     n_cache: 512,
     n_ubatch: 64,
-    page_size: 64,
+    n_seq: 1,
     cacheTypeK: "f16",
     cacheTypeV: "q8_0",
   };
   const plan = planModel(model, options);
-  assert.equal(plan.cache.n_pages, 8);
-  assert.equal(plan.cache.bytes, 512 * 2 * (128 * 2 + 128 / 32 * 34));
+  assert.equal(plan.caches.length, 1);
+  assert.equal(plan.caches[0].n_pages, 8);
+  assert.equal(plan.caches[0].bytes, 512 * 2 * (64 * 2 + 64 / 32 * 34));
   assert.match(describePlan(plan), /a box.*\n.*weights/);
   assert.throws(() => planModel(model, { ...options, device: { ...device, free_bytes: 1000 } }), (e) => {
     return e instanceof BloomeryError && e.code === "plan.does_not_fit" &&
@@ -84,27 +162,28 @@ Deno.test("planModel() refuses with every term of the sum, and prints what it ac
 });
 
 Deno.test("a program encodes to the words its header promises", async () => {
-  const model = await bind({ arch: "qwen3moe" });
+  const model = await bind("qwen3moe");
   const p = buildProgram(model, { n_tok: 4, n_out: 2, n_seq: 4, n_page: 8 }, 10, 0);
   const bytes = encodeProgram(p);
   const words = new Uint32Array(bytes.buffer);
   assert.deepEqual([...words.subarray(0, 9)], [
     0x52504c42,
-    1,
+    2,
     4,
     2,
     4,
-    8,
+    1,
     p.tensors.length,
     p.ops.length,
     p.outputs.length,
   ]);
   const opWords = p.ops.reduce((sum, o) => sum + 6 + o.dst.length + o.src.length + o.params.length, 0);
-  assert.equal(words.length, 9 + 8 * p.tensors.length + opWords + p.outputs.length);
+  assert.equal(words[9], 8);
+  assert.equal(words.length, 10 + 13 * p.tensors.length + opWords + p.outputs.length);
 });
 
 Deno.test("Engine.step refuses what does not fit and leaves sequences as they were", async () => {
-  const path = await writeTinyModel(`${testFolder()}/step.gguf`, { arch: "llama" });
+  const path = await writeFamilyModel(`${testFolder()}/step.gguf`, FAMILY_MODELS.llama);
   using file = openGguf(path);
   using backend = openReferenceBackend();
   using engine = await Engine.load(file, backend, { n_ctx: 100, n_cache: 128, n_ubatch: 4 });

@@ -17,3 +17,13 @@ export const sharedDir: string | undefined = (() => {
 
 /** Repository root, with a trailing slash. */
 export const repoDir: string = new URL("../", import.meta.url).pathname;
+
+/** Name and `ignore` of a test that needs something: where that is absent the test is skipped, and its name says why. */
+export function needing(name: string, isThere: boolean, what: string): { name: string; ignore: boolean } {
+  return isThere ? { name, ignore: false } : { name: `${name} (skipped: it needs ${what})`, ignore: true };
+}
+
+/** The same for the optional set of larger oracles. */
+export function needingShared(name: string): { name: string; ignore: boolean } {
+  return needing(name, sharedDir !== undefined, "../shared");
+}

@@ -1,172 +1,177 @@
 /**
- * What llama, qwen3 and qwen3moe share: the hyper-parameters of a pre-norm decoder with grouped-query attention, and the
- * feed-forward blocks.
+ * What many decoders share: their hyper-parameters, and blocks of the forward pass that at least three families use as they
+ * are. Sources: the family files.
  * @module
  */
-import { ModelError } from "../errors.ts";
-import type { T } from "../program/program.ts";
-import type { Ops } from "../program/program.ts";
-import type { LayerStreams, ModelFile, Spec, TensorWant, Weights } from "./architecture.ts";
+import type { GateKind } from "../program/ops.ts";
+import type { Ops, T, Weights } from "../program/program.ts";
+import type { Spec } from "./architecture.ts";
+import type { Keys } from "./keys.ts";
 import { readRope, type Rope } from "./rope.ts";
 
 export interface DecoderSpec extends Spec {
+  readonly n_head: number;
+  readonly n_head_kv: number;
+  /** Of queries and keys. */
+  readonly head_dim: number;
+  readonly head_dim_v: number;
   readonly n_ff: number;
-  /** Width of one routed expert. */
-  readonly n_ff_exp: number;
   readonly norm_eps: number;
   readonly rope: Rope;
   /** Factor on q k; `head_dim^-0.5` unless the file says otherwise. */
   readonly attn_scale: number;
 }
 
-function refuse(file: ModelFile, key: string, got: unknown, expected: string): never {
-  throw new ModelError(
-    "model.key_value",
-    `Cannot use key "${key}" of ${file.name}: found ${got}, expected ${expected}`,
-    {
-      at: { file: file.name, key, got, expected },
-    },
-  );
+/** Layers, width, vocabulary and context: what every family has. */
+export function readSpec(k: Keys): Spec {
+  const n_nextn = k.u32("nextn_predict_layers", 0), n_block = k.u32("block_count"), n_embd = k.u32("embedding_length");
+  k.want(n_block >= 1 && n_block <= 4096, "block_count", n_block, "1 to 4096");
+  k.want(n_nextn < n_block, "nextn_predict_layers", n_nextn, `less than block_count ${n_block}`);
+  k.want(n_embd >= 1, "embedding_length", n_embd, "at least 1");
+  return {
+    arch: k.arch,
+    n_layer: n_block - n_nextn,
+    n_nextn,
+    n_embd,
+    n_vocab: k.file.tensor("token_embd.weight").ne[1] ?? 1,
+    n_ctx_train: k.u32("context_length"),
+  };
 }
 
 /**
- * Reads and checks `{arch}.*`.
+ * Reads and checks the keys of a decoder with grouped-query attention, the same for all layers.
  * @throws {ModelError} `model.missing_key`, `model.key_type`, `model.key_value`, `model.missing_tensor`
  */
-export function readDecoderSpec(file: ModelFile, arch: string): DecoderSpec {
-  const m = file.metadata;
-  const u32 = (key: string, fallback?: number) =>
-    fallback === undefined ? m.u32(`${arch}.${key}`) : m.u32(`${arch}.${key}`, fallback);
-  const n_layer = u32("block_count");
-  const n_embd = u32("embedding_length");
-  const uniform = (key: string, values: number[]) => {
-    const odd = values.find((v) => v !== values[0]);
-    if (odd !== undefined) refuse(file, `${arch}.${key}`, `${values[0]} and ${odd}`, "the same number for every layer");
-    return values[0];
-  };
-  if (n_layer < 1 || n_layer > 4096) refuse(file, `${arch}.block_count`, n_layer, "1 to 4096");
-  if (n_embd < 1) refuse(file, `${arch}.embedding_length`, n_embd, "at least 1");
-  const n_head = uniform("attention.head_count", m.perLayer(`${arch}.attention.head_count`, n_layer));
-  const n_head_kv = uniform(
+export function readDecoderSpec(k: Keys): DecoderSpec {
+  const s = readSpec(k), { n_layer, n_embd } = s;
+  const n_head = k.uniform("attention.head_count", n_layer);
+  k.want(n_head >= 1, "attention.head_count", n_head, "at least 1");
+  const n_head_kv = k.uniform("attention.head_count_kv", n_layer, n_head);
+  k.want(
+    n_head_kv >= 1 && n_head % n_head_kv === 0,
     "attention.head_count_kv",
-    m.perLayer(`${arch}.attention.head_count_kv`, n_layer, new Array<number>(n_layer).fill(n_head)),
+    n_head_kv,
+    `a divisor of head_count ${n_head}`,
   );
-  if (!(n_head >= 1)) refuse(file, `${arch}.attention.head_count`, n_head, "at least 1");
-  if (!(n_head_kv >= 1) || n_head % n_head_kv !== 0) {
-    refuse(file, `${arch}.attention.head_count_kv`, n_head_kv, `a divisor of head_count ${n_head}`);
-  }
-  const head_dim = u32("attention.key_length", Math.floor(n_embd / n_head));
-  const head_dim_v = u32("attention.value_length", Math.floor(n_embd / n_head));
-  const n_rot = u32("rope.dimension_count", head_dim);
-  if (n_rot < 2 || n_rot % 2 !== 0 || n_rot > head_dim) {
-    refuse(file, `${arch}.rope.dimension_count`, n_rot, `an even number up to the head's ${head_dim}`);
-  }
-  const n_expert = u32("expert_count", 0);
-  const n_expert_used = n_expert > 0 ? u32("expert_used_count") : 0;
-  if (n_expert > 0 && (n_expert_used < 1 || n_expert_used > n_expert)) {
-    refuse(file, `${arch}.expert_used_count`, n_expert_used, `1 to expert_count ${n_expert}`);
-  }
-  const n_ff = uniform(
-    "feed_forward_length",
-    n_expert > 0
-      ? m.perLayer(`${arch}.feed_forward_length`, n_layer, new Array<number>(n_layer).fill(0))
-      : m.perLayer(`${arch}.feed_forward_length`, n_layer),
+  const head_dim = k.u32("attention.key_length", Math.floor(n_embd / n_head));
+  const n_rot = k.u32("rope.dimension_count", head_dim);
+  k.want(
+    n_rot >= 2 && n_rot % 2 === 0 && n_rot <= head_dim,
+    "rope.dimension_count",
+    n_rot,
+    `an even number up to the head's ${head_dim}`,
   );
   return {
-    arch,
-    n_layer,
-    n_embd,
-    n_vocab: file.tensor("token_embd.weight").ne[1] ?? 1,
-    n_ctx_train: u32("context_length"),
+    ...s,
     n_head,
     n_head_kv,
     head_dim,
-    head_dim_v,
-    n_ff,
-    n_ff_exp: n_expert > 0 ? u32("expert_feed_forward_length", n_ff) : 0,
-    n_expert,
-    n_expert_used,
-    norm_eps: m.f32(`${arch}.attention.layer_norm_rms_epsilon`),
-    rope: readRope(file, arch, n_rot),
-    attn_scale: m.f32(`${arch}.attention.scale`, 0) || head_dim ** -0.5,
+    head_dim_v: k.u32("attention.value_length", Math.floor(n_embd / n_head)),
+    n_ff: k.uniform("feed_forward_length", n_layer, 0),
+    norm_eps: k.f32("attention.layer_norm_rms_epsilon"),
+    rope: readRope(k, n_rot),
+    attn_scale: k.f32("attention.scale", 0) || head_dim ** -0.5,
   };
 }
 
-/** Embedding, final norm and head; the head is tied to the embedding when `output.weight` is absent. */
-export function endTensors(s: DecoderSpec): TensorWant[] {
-  return [
-    { name: "token_embd.weight", ne: [s.n_embd, s.n_vocab] },
-    { name: "output_norm.weight", ne: [s.n_embd] },
-    { name: "output.weight", ne: [s.n_embd, s.n_vocab], optional: true },
-  ];
+/** Rows of the embedding table: `[n_embd, n_tok]`. */
+export function embed(op: Ops, s: Spec): T {
+  return op.get_rows(op.weights()("token_embd", [s.n_embd, s.n_vocab]), op.tokens);
 }
 
-/** Projections of grouped-query attention and the two norms of a layer. */
-export function attentionTensors(s: DecoderSpec, il: number): TensorWant[] {
-  const b = `blk.${il}`;
-  return [
-    { name: `${b}.attn_norm.weight`, ne: [s.n_embd] },
-    { name: `${b}.attn_q.weight`, ne: [s.n_embd, s.n_head * s.head_dim] },
-    { name: `${b}.attn_k.weight`, ne: [s.n_embd, s.n_head_kv * s.head_dim] },
-    { name: `${b}.attn_v.weight`, ne: [s.n_embd, s.n_head_kv * s.head_dim_v] },
-    { name: `${b}.attn_output.weight`, ne: [s.n_head * s.head_dim_v, s.n_embd] },
-    { name: `${b}.ffn_norm.weight`, ne: [s.n_embd] },
-  ];
-}
-
-export function denseTensors(s: DecoderSpec, il: number): TensorWant[] {
-  const b = `blk.${il}`;
-  return [
-    { name: `${b}.ffn_gate.weight`, ne: [s.n_embd, s.n_ff] },
-    { name: `${b}.ffn_up.weight`, ne: [s.n_embd, s.n_ff] },
-    { name: `${b}.ffn_down.weight`, ne: [s.n_ff, s.n_embd] },
-  ];
-}
-
-export function expertTensors(s: DecoderSpec, il: number): TensorWant[] {
-  const b = `blk.${il}`;
-  return [
-    { name: `${b}.ffn_gate_inp.weight`, ne: [s.n_embd, s.n_expert] },
-    { name: `${b}.ffn_gate_exps.weight`, ne: [s.n_embd, s.n_ff_exp, s.n_expert] },
-    { name: `${b}.ffn_up_exps.weight`, ne: [s.n_embd, s.n_ff_exp, s.n_expert] },
-    { name: `${b}.ffn_down_exps.weight`, ne: [s.n_ff_exp, s.n_embd, s.n_expert] },
-  ];
-}
-
-export function decoderStreams(s: DecoderSpec): LayerStreams[] {
-  return Array.from({ length: s.n_layer }, () => ({ k: s.n_head_kv * s.head_dim, v: s.n_head_kv * s.head_dim_v }));
-}
-
-/** `x Wᵀ`, plus the bias where the file has one. */
-export function linear(op: Ops, w: Weights, name: string, x: T): T {
-  const y = op.mul_mat(w(`${name}.weight`), x);
-  const bias = w.optional(`${name}.bias`);
-  return bias ? op.add(y, bias) : y;
-}
-
-/** SwiGLU: `down(silu(gate x) * up x)`. */
-export function denseFfn(op: Ops, w: Weights, il: number, f: T): T {
-  const b = `blk.${il}`;
-  const gate = linear(op, w, `${b}.ffn_gate`, f);
-  const up = linear(op, w, `${b}.ffn_up`, f);
-  return linear(op, w, `${b}.ffn_down`, op.silu_mul(gate, up));
-}
-
-/** Softmax over all experts, the best k renormalised, each expert a SwiGLU. */
-export function expertFfn(op: Ops, w: Weights, s: DecoderSpec, il: number, f: T): T {
-  const b = `blk.${il}`;
-  const { ids, weights } = op.router(op.mul_mat(w(`${b}.ffn_gate_inp.weight`), f), s.n_expert_used, {
-    score: "softmax",
-    renorm: true,
-  });
-  const gate = op.mul_mat_id(w(`${b}.ffn_gate_exps.weight`), f, ids);
-  const up = op.mul_mat_id(w(`${b}.ffn_up_exps.weight`), f, ids);
-  const y = op.mul_mat_id(w(`${b}.ffn_down_exps.weight`), op.silu_mul(gate, up), ids);
-  return op.expert_sum(y, weights);
+/** The head, tied to the embedding where the file has no `output.weight`: `[n_vocab, n_out]`. */
+export function unembed(op: Ops, s: Spec, x: T): T {
+  const w = op.weights();
+  return op.mul_mat(w(w.has("output") ? "output" : "token_embd", [s.n_embd, s.n_vocab]), x);
 }
 
 /** Final norm of the wanted rows, and the head. */
-export function head(op: Ops, w: Weights, s: DecoderSpec, x: T): T {
-  const rows = op.rms_norm(op.out_rows(x), w("output_norm.weight"), s.norm_eps);
-  return op.mul_mat(w.optional("output.weight") ?? w("token_embd.weight"), rows);
+export function head(op: Ops, s: Spec & { readonly norm_eps: number }, x: T): T {
+  return unembed(op, s, op.rms_norm(op.out_rows(x), op.weights()("output_norm", [s.n_embd]), s.norm_eps));
+}
+
+/** `W x`, times the matrix's scale and plus its bias where the file has them. */
+export function linear(op: Ops, w: Weights, name: string, x: T, n_out: number): T {
+  const y = op.mul_mat(w(name, [x.ne[0], n_out]), x);
+  const scale = w.opt(`${name}.scale`, [1]);
+  const bias = w.opt(`${name}.bias`, [n_out]);
+  const scaled = scale ? op.mul(y, scale) : y;
+  return bias ? op.add(scaled, bias) : scaled;
+}
+
+/** Queries, keys and values, `[d, heads, n_tok]`, from three matrices or one. */
+export function qkv(
+  op: Ops,
+  w: Weights,
+  s: Pick<DecoderSpec, "n_head" | "n_head_kv" | "head_dim" | "head_dim_v">,
+  x: T,
+): { q: T; k: T; v: T } {
+  const n_q = s.n_head * s.head_dim, n_k = s.n_head_kv * s.head_dim, n_v = s.n_head_kv * s.head_dim_v;
+  let q, k, v: T;
+  if (w.has("attn_qkv")) {
+    const all = linear(op, w, "attn_qkv", x, n_q + n_k + n_v);
+    [q, k, v] = [all.slice(0, n_q), all.slice(n_q, n_k), all.slice(n_q + n_k, n_v)];
+  } else {
+    q = linear(op, w, "attn_q", x, n_q);
+    k = linear(op, w, "attn_k", x, n_k);
+    v = linear(op, w, "attn_v", x, n_v);
+  }
+  return { q: q.heads(s.n_head), k: k.heads(s.n_head_kv), v: v.heads(s.n_head_kv) };
+}
+
+/** What a family does in attention besides the common part. */
+export interface AttentionOptions {
+  /** What queries and keys `[head_dim, heads, n_tok]` go through before they meet: norms, rotation. */
+  turn(y: T, of: "q" | "k"): T;
+  /** The nearest positions that a token sees; 0 or left out: all. */
+  readonly window?: number;
+  /** `[n_head]` logits that take weight and give no value. */
+  readonly sinks?: T | undefined;
+}
+
+/** Grouped-query attention of layer `il` over normed rows, through the output matrix: `[n_embd, n_tok]`. */
+export function selfAttention(
+  op: Ops,
+  w: Weights,
+  s: Pick<DecoderSpec, "n_embd" | "n_head" | "n_head_kv" | "head_dim" | "head_dim_v" | "attn_scale">,
+  il: number,
+  x: T,
+  options: AttentionOptions,
+): T {
+  const { turn, window = 0, sinks } = options;
+  const { q, k, v } = qkv(op, w, s, x);
+  const kv = op.kv(`blk.${il}`, turn(k, "k"), v, { window });
+  const y = op.attention(turn(q, "q"), kv, {
+    scale: s.attn_scale,
+    n_head_kv: s.n_head_kv,
+    ...(sinks ? { sinks } : {}),
+  });
+  return linear(op, w, "attn_output", y.flat(), s.n_embd);
+}
+
+/**
+ * Which layers see a window only, from `attention.sliding_window_pattern`: a flag a layer, or a number n: every n-th layer sees
+ * all.
+ * @param period n where the file says nothing.
+ */
+export function slidingLayers(k: Keys, n_layer: number, period: number): boolean[] {
+  const key = "attention.sliding_window_pattern";
+  const n = k.isArray(key) ? 0 : k.u32(key, period);
+  const flags = k.isArray(key) ? k.perLayer(key, n_layer) : [];
+  return Array.from({ length: n_layer }, (_, il) => n > 0 ? il % n < n - 1 : (flags[il] ?? 0) !== 0);
+}
+
+/** An activation of the gate times the up projection. */
+export interface Act {
+  readonly kind: GateKind;
+  readonly a?: number;
+  readonly b?: number;
+}
+export const SILU: Act = { kind: "silu" };
+
+/** `down(act(gate x) * up x)`; `suffix` `_shexp` for a shared expert. */
+export function gatedFfn(op: Ops, w: Weights, x: T, n_ff: number, act: Act = SILU, suffix = ""): T {
+  const gate = linear(op, w, `ffn_gate${suffix}`, x, n_ff);
+  const up = linear(op, w, `ffn_up${suffix}`, x, n_ff);
+  return linear(op, w, `ffn_down${suffix}`, op.gate(act.kind, gate, up, act.a, act.b), x.ne[0]);
 }

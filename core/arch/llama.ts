@@ -1,73 +1,51 @@
 /**
- * Llama 2/3, Mistral, Mixtral. Pre-norm decoder, grouped-query attention, SwiGLU or routed experts.
- * Rotates pairs (2i, 2i+1): converters permute q and k rows for it. Biases are used where the file has them.
- * Source: LLaMA (arXiv 2302.13971), Llama 3 (arXiv 2407.21783), Mixtral (arXiv 2401.04088); huggingface/transformers.
+ * Llama 2/3, Mistral, Mixtral, and Mistral 3 (`mistral3`). Pre-norm decoder, grouped-query attention, SwiGLU or routed experts.
+ * Rotates pairs (2i, 2i+1): converters permute q and k rows for it. A sliding window (Mistral v0.1) is kept where the file names it.
+ * mistral3: queries grow with the position, by 1 + scale ln(1 + floor(p / length)).
+ * Source: LLaMA (arXiv 2302.13971), Llama 3 (arXiv 2407.21783), Mistral 7B (arXiv 2310.06825), Mixtral (arXiv 2401.04088);
+ * huggingface/transformers `modeling_ministral3.py`.
  * @module
  */
 import type { Ops, T } from "../program/program.ts";
-import type { Architecture, TensorWant, Weights } from "./architecture.ts";
-import {
-  attentionTensors,
-  type DecoderSpec,
-  decoderStreams,
-  denseFfn,
-  denseTensors,
-  endTensors,
-  expertFfn,
-  expertTensors,
-  head,
-  linear,
-  readDecoderSpec,
-} from "./decoder.ts";
+import type { Architecture } from "./architecture.ts";
+import { type DecoderSpec, embed, gatedFfn, head, readDecoderSpec, selfAttention } from "./decoder.ts";
+import type { Keys } from "./keys.ts";
+import { moeFfn, type MoeSpec, readMoe } from "./moe.ts";
+import { queryFactor, readTemperature, type Temperature } from "./temperature.ts";
 
-function biases(s: DecoderSpec, il: number): TensorWant[] {
-  const b = `blk.${il}`;
-  const sizes: [string, number][] = [
-    ["attn_q", s.n_head * s.head_dim],
-    ["attn_k", s.n_head_kv * s.head_dim],
-    ["attn_v", s.n_head_kv * s.head_dim_v],
-    ["attn_output", s.n_embd],
-    ["ffn_gate", s.n_ff],
-    ["ffn_up", s.n_ff],
-    ["ffn_down", s.n_embd],
-  ];
-  return sizes.map(([name, n]) => ({ name: `${b}.${name}.bias`, ne: [n], optional: true }));
+interface LlamaSpec extends DecoderSpec {
+  readonly moe: MoeSpec;
+  readonly window: number;
+  readonly temperature: Temperature | undefined;
 }
 
-function tensors(s: DecoderSpec): TensorWant[] {
-  const all = endTensors(s);
-  for (let il = 0; il < s.n_layer; il++) {
-    all.push(...attentionTensors(s, il), ...biases(s, il));
-    all.push(...(s.n_expert > 0 ? expertTensors(s, il) : denseTensors(s, il)));
-  }
-  return all;
+function spec(k: Keys): LlamaSpec {
+  const s = readDecoderSpec(k);
+  return {
+    ...s,
+    moe: readMoe(k, { n_ff_exp: s.n_ff }),
+    window: k.u32("attention.sliding_window", 0),
+    temperature: k.arch === "mistral3" ? readTemperature(k) : undefined,
+  };
 }
 
-function layer(op: Ops, w: Weights, s: DecoderSpec, freqs: T, il: number, x: T): T { //  x [n_tok, n_embd]
-  const b = `blk.${il}`;
-  const rope = { kind: "pairs", mscale: s.rope.mscale } as const;
-  const a = op.rms_norm(x, w(`${b}.attn_norm.weight`), s.norm_eps);
-  const q = op.rope(linear(op, w, `${b}.attn_q`, a).heads(s.n_head), freqs, rope); //     [n_tok, n_head, head_dim]
-  const k = op.rope(linear(op, w, `${b}.attn_k`, a).heads(s.n_head_kv), freqs, rope); //  [n_tok, n_head_kv, head_dim]
-  const v = linear(op, w, `${b}.attn_v`, a).heads(s.n_head_kv);
-  const kv = { cache: 0, k_stream: 2 * il, v_stream: 2 * il + 1 };
-  const o = op.attention(q, k, v, kv, { scale: s.attn_scale });
-  x = op.add(x, linear(op, w, `${b}.attn_output`, o.flat()));
-  const f = op.rms_norm(x, w(`${b}.ffn_norm.weight`), s.norm_eps);
-  return op.add(x, s.n_expert > 0 ? expertFfn(op, w, s, il, f) : denseFfn(op, w, il, f));
+function layer(op: Ops, s: LlamaSpec, freqs: T, il: number, x: T): T { //                  x [n_embd, n_tok]
+  const w = op.weights(`blk.${il}`);
+  const turn = (y: T, of: "q" | "k") => {
+    const turned = op.rope(y, freqs, { kind: "pairs", mscale: s.rope.mscale });
+    return of === "q" && s.temperature ? op.mul(turned, queryFactor(op, s.temperature)) : turned;
+  };
+  const a = op.rms_norm(x, w("attn_norm", [s.n_embd]), s.norm_eps);
+  x = op.add(x, selfAttention(op, w, s, il, a, { turn, window: s.window }));
+  const f = op.rms_norm(x, w("ffn_norm", [s.n_embd]), s.norm_eps);
+  return op.add(x, s.moe.n_expert > 0 ? moeFfn(op, w, s.moe, f) : gatedFfn(op, w, f, s.n_ff));
 }
 
-function build(op: Ops, w: Weights, s: DecoderSpec): T {
-  const freqs = w.constant("rope.inv_freq", s.rope.inv_freq);
-  let x = op.embed_rows(w("token_embd.weight"), op.tokens);
-  for (let il = 0; il < s.n_layer; il++) x = layer(op, w, s, freqs, il, x);
-  return head(op, w, s, x);
+function build(op: Ops, s: LlamaSpec): T {
+  const freqs = op.constant("rope.inv_freq", s.rope.inv_freq);
+  let x = embed(op, s);
+  for (let il = 0; il < s.n_layer; il++) x = layer(op, s, freqs, il, x);
+  return head(op, s, x);
 }
 
-export const llama: Architecture<DecoderSpec> = {
-  name: "llama",
-  spec: (file) => readDecoderSpec(file, "llama"),
-  tensors,
-  streams: decoderStreams,
-  build,
-};
+export const llama: Architecture<LlamaSpec> = { names: ["llama", "mistral3"], spec, build };

@@ -3,27 +3,65 @@
  * @module
  */
 import { ModelError } from "../errors.ts";
-import type { Architecture, ModelFile } from "./architecture.ts";
+import type { Architecture } from "./architecture.ts";
+import { deepseek2 } from "./deepseek2.ts";
+import { deepseek32 } from "./deepseek32.ts";
+import { deepseek4 } from "./deepseek4.ts";
+import { deepseek41 } from "./deepseek41.ts";
+import type { ModelFile } from "./keys.ts";
+import { gemma3 } from "./gemma3.ts";
+import { glm4moe } from "./glm4moe.ts";
+import { glm5Next } from "./glm5_next.ts";
+import { gptOss } from "./gpt_oss.ts";
+import { kimiK3 } from "./kimi_k3.ts";
+import { kimiLinear } from "./kimi_linear.ts";
 import { llama } from "./llama.ts";
+import { mimo2 } from "./mimo2.ts";
+import { minimaxM2 } from "./minimax_m2.ts";
+import { qwen2 } from "./qwen2.ts";
 import { qwen3 } from "./qwen3.ts";
-import { qwen3moe } from "./qwen3moe.ts";
+import { qwen3next } from "./qwen3next.ts";
+import { qwen4exp } from "./qwen4exp.ts";
 
-export type { Architecture, BoundTensor, ModelFile, Spec, TensorWant } from "./architecture.ts";
+export type { Architecture, Spec } from "./architecture.ts";
+export type { ModelFile } from "./keys.ts";
 
 /** All architectures this version runs. */
 // deno-lint-ignore no-explicit-any
-export const ARCHITECTURES: readonly Architecture<any>[] = [llama, qwen3, qwen3moe];
+export const ARCHITECTURES: readonly Architecture<any>[] = [
+  llama,
+  qwen2,
+  qwen3,
+  gemma3,
+  gptOss,
+  glm4moe,
+  minimaxM2,
+  mimo2,
+  deepseek2,
+  deepseek32,
+  kimiLinear,
+  kimiK3,
+  glm5Next,
+  deepseek4,
+  deepseek41,
+  qwen4exp,
+  qwen3next,
+];
+
+/** Families that are known and cannot run yet, and why. */
+const REFUSED: Readonly<Record<string, string>> = {};
 
 /** @throws {ModelError} `model.architecture` when the file's architecture is not known */
 export function architectureOf(file: ModelFile): Architecture {
   const name = file.metadata.str("general.architecture");
-  const found = ARCHITECTURES.find((a) => a.name === name);
+  const found = ARCHITECTURES.find((a) => a.names.includes(name));
   if (found) return found;
+  const names = ARCHITECTURES.flatMap((a) => a.names);
   throw new ModelError(
     "model.architecture",
-    `Cannot run ${file.name}: general.architecture is "${name}", expected one of ${
-      ARCHITECTURES.map((a) => a.name).join(", ")
-    }`,
-    { at: { file: file.name, got: name, expected: ARCHITECTURES.map((a) => a.name) } },
+    REFUSED[name]
+      ? `Cannot run ${file.name}: general.architecture is "${name}": ${REFUSED[name]}`
+      : `Cannot run ${file.name}: general.architecture is "${name}", expected one of ${names.join(", ")}`,
+    { at: { file: file.name, got: name, expected: names } },
   );
 }

@@ -6,7 +6,7 @@
  * @module
  */
 import { ModelError } from "../errors.ts";
-import type { ModelFile } from "./architecture.ts";
+import type { Keys } from "./keys.ts";
 
 export interface Rope {
   /** `[n_rot / 2]` radians per position. */
@@ -21,22 +21,35 @@ function baseFrequencies(n_rot: number, theta: number): Float64Array {
 }
 
 /** The attention factor of YaRN: `1` up to scale 1, `0.1 m ln s + 1` above. */
-function yarnFactor(scale: number, m: number): number {
+export function yarnFactor(scale: number, m: number): number {
   return scale <= 1 ? 1 : 0.1 * m * Math.log(scale) + 1;
 }
 
+/** Options of a rotary table that a family sets itself. */
+export interface RopeOptions {
+  /** The base, where it is not `rope.freq_base`. */
+  readonly freq_base?: number;
+  /** false: the table is not scaled, whatever `rope.scaling.*` says. */
+  readonly scaled?: boolean;
+  /** The factor on cos and sin, whatever YaRN's keys say. */
+  readonly mscale?: number;
+}
+
 /**
- * Reads `{arch}.rope.*` and the optional tensor `rope_freqs.weight` (divisors, as llama 3 stores its scaling).
+ * Reads `rope.*` and the optional tensor `rope_freqs.weight` (divisors, as llama 3 stores its scaling).
+ *
+ * YaRN follows the released models: `yarn_truncate` false leaves the ramp's ends unrounded.
  *
  * @param n_rot Rotated numbers of a head, even.
  * @throws {ModelError} `model.rope_scaling` for a scaling type that is not known
  */
-export function readRope(file: ModelFile, arch: string, n_rot: number): Rope {
-  const m = file.metadata;
-  const theta = m.f32(`${arch}.rope.freq_base`, 10000);
+export function readRope(k: Keys, n_rot: number, options: RopeOptions = {}): Rope {
+  const theta = options.freq_base ?? k.f32("rope.freq_base", 10000);
   let freqs = baseFrequencies(n_rot, theta);
-  let mscale = m.f32(`${arch}.rope.scaling.attn_factor`, 1);
+  if (options.scaled === false) return { inv_freq: Float32Array.from(freqs), mscale: 1 };
+  let mscale = k.f32("rope.scaling.attn_factor", 1);
 
+  const { file } = k;
   const divisors = file.find("rope_freqs.weight");
   if (divisors) {
     if (divisors.type.name !== "f32" || divisors.ne[0] !== n_rot / 2) {
@@ -53,9 +66,9 @@ export function readRope(file: ModelFile, arch: string, n_rot: number): Rope {
     freqs = freqs.map((f, i) => f / view.getFloat32(i * 4, true));
   }
 
-  const factor = m.f32(`${arch}.rope.scaling.factor`, m.f32(`${arch}.rope.scale_linear`, 1));
+  const factor = k.f32("rope.scaling.factor", k.f32("rope.scale_linear", 1));
   // llama.cpp reads a missing type as "linear"; with a factor of 1 that scales nothing.
-  const type = m.str(`${arch}.rope.scaling.type`, "linear");
+  const type = k.str("rope.scaling.type", "linear");
   switch (type) {
     case "none":
       break;
@@ -63,29 +76,56 @@ export function readRope(file: ModelFile, arch: string, n_rot: number): Rope {
       if (factor !== 1) freqs = freqs.map((f) => f / factor);
       break;
     case "yarn": {
-      const n_orig = m.u32(`${arch}.rope.scaling.original_context_length`, m.u32(`${arch}.context_length`));
-      const betaFast = m.f32(`${arch}.rope.scaling.yarn_beta_fast`, 32);
-      const betaSlow = m.f32(`${arch}.rope.scaling.yarn_beta_slow`, 1);
-      const ext = m.f32(`${arch}.rope.scaling.yarn_ext_factor`, 1);
-      const logMul = m.f32(`${arch}.rope.scaling.yarn_log_multiplier`, 0);
-      const dim = (n: number) => n_rot * Math.log(n_orig / (2 * Math.PI * n)) / (2 * Math.log(theta));
-      const lo = Math.max(Math.floor(dim(betaFast)), 0);
-      const hi = Math.min(Math.ceil(dim(betaSlow)), n_rot - 1);
-      freqs = freqs.map((f, i) => {
-        const ramp = Math.min(Math.max((i - lo) / Math.max(hi - lo, 0.001), 0), 1);
-        const keep = (1 - ramp) * ext;
-        return f / factor * (1 - keep) + f * keep;
-      });
-      mscale *= m.f32(`${arch}.rope.scaling.yarn_attn_factor`, 1) * yarnFactor(factor, 1) /
-        (logMul === 0 ? 1 : yarnFactor(factor, logMul));
+      const yarn = readYarn(k);
+      freqs = yarnFrequencies(freqs, theta, yarn);
+      mscale *= k.f32("rope.scaling.yarn_attn_factor", 1) * yarnFactor(factor, 1) /
+        (yarn.mscale_all_dim === 0 ? 1 : yarnFactor(factor, yarn.mscale_all_dim));
       break;
     }
     default:
       throw new ModelError(
         "model.rope_scaling",
-        `Cannot use key "${arch}.rope.scaling.type" of ${file.name}: found "${type}", expected none, linear or yarn`,
-        { at: { file: file.name, key: `${arch}.rope.scaling.type`, got: type } },
+        `Cannot use key "${k.arch}.rope.scaling.type" of ${file.name}: found "${type}", expected none, linear or yarn`,
+        { at: { file: file.name, key: `${k.arch}.rope.scaling.type`, got: type } },
       );
   }
-  return { inv_freq: Float32Array.from(freqs), mscale };
+  return { inv_freq: Float32Array.from(freqs), mscale: options.mscale ?? mscale };
+}
+
+/** YaRN as the file states it. */
+export interface Yarn {
+  readonly factor: number;
+  readonly n_orig: number;
+  readonly beta_fast: number;
+  readonly beta_slow: number;
+  readonly ext: number;
+  readonly truncate: boolean;
+  /** `rope.scaling.yarn_log_multiplier`, as the file has it. */
+  readonly mscale_all_dim: number;
+}
+
+export function readYarn(k: Keys): Yarn {
+  return {
+    factor: k.f32("rope.scaling.factor", 1),
+    n_orig: k.u32("rope.scaling.original_context_length", k.u32("context_length")),
+    beta_fast: k.f32("rope.scaling.yarn_beta_fast", 32),
+    beta_slow: k.f32("rope.scaling.yarn_beta_slow", 1),
+    ext: k.f32("rope.scaling.yarn_ext_factor", 1),
+    truncate: k.bool("rope.scaling.yarn_truncate", true),
+    mscale_all_dim: k.f32("rope.scaling.yarn_log_multiplier", 0),
+  };
+}
+
+/** Low frequencies divided by the factor, high ones kept, a ramp between (YaRN §3.2). */
+export function yarnFrequencies(freqs: Float64Array, theta: number, y: Yarn): Float64Array {
+  const n_rot = 2 * freqs.length;
+  const dim = (turns: number) => n_rot * Math.log(y.n_orig / (2 * Math.PI * turns)) / (2 * Math.log(theta));
+  const [floor, ceil] = y.truncate ? [Math.floor, Math.ceil] : [(x: number) => x, (x: number) => x];
+  const lo = Math.max(floor(dim(y.beta_fast)), 0);
+  const hi = Math.min(ceil(dim(y.beta_slow)), n_rot - 1);
+  return freqs.map((f, i) => {
+    const ramp = Math.min(Math.max((i - lo) / Math.max(hi - lo, 0.001), 0), 1);
+    const keep = (1 - ramp) * y.ext;
+    return f / y.factor * (1 - keep) + f * keep;
+  });
 }

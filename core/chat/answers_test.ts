@@ -1,6 +1,6 @@
 /** Answers whose markup stands where it should not, is cut, or does not say what a value is: in every split the same reading. */
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { repoDir } from "../../tests/shared.ts";
 import { ArgumentType } from "./tool_calls/argument_type.ts";
 import { createOutputParser, type OutputParserOptions } from "./reasoning.ts";

@@ -1,7 +1,7 @@
 /** Grammars of calls against the parsers of calls: what one writes, the other reads. */
 import assert from "node:assert/strict";
-import fc from "fast-check";
-import { repoDir, sharedDir } from "../../tests/shared.ts";
+import fc from "npm:fast-check@4.11.0";
+import { needingShared, repoDir, sharedDir } from "../../tests/shared.ts";
 import { TextError } from "../errors.ts";
 import type { Expr, Rules } from "../sampling/grammar/expr.ts";
 import { Grammar, GrammarMatcher, VocabTrie } from "../sampling/grammar/mod.ts";
@@ -393,8 +393,7 @@ Deno.test("callRules() takes what chosen templates write", () => {
 });
 
 Deno.test({
-  name: "callRules() takes what the templates of the shared set write",
-  ignore: !sharedDir,
+  ...needingShared("callRules() takes what the templates of the shared set write"),
   fn() {
     for (
       const name of [

@@ -14,24 +14,35 @@ import type { ChatMessage, ContentPart } from "./messages.ts";
 import { withToolResponses } from "./tool_responses.ts";
 import { familyOf } from "./tool_calls/families.ts";
 
+/** A conversation to write as a prompt. */
 export interface ChatRenderInput {
+  /** Oldest first. */
   messages: readonly ChatMessage[];
+  /** OpenAI tools; none where left out. */
   tools?: readonly unknown[];
+  /** Ends the prompt with what opens the assistant's answer. */
   addGenerationPrompt: boolean;
   /** Continues the last message, which is the assistant's, instead of opening a new one. */
   continueFinal?: boolean;
+  /** Further template variables. */
   kwargs?: Record<string, unknown>;
 }
 
+/** A conversation as text. */
 export interface ChatPrompt {
+  /** All of it, the generation prompt included. */
   prompt: string;
   /** The prompt's end that opens the answer, `<think>` and the like included. */
   generationPrompt: string;
 }
 
+/** What a parser of one answer has to know of its request. */
 export interface ParserInput {
+  /** What becomes of reasoning. */
   reasoningFormat: ReasoningFormat;
+  /** OpenAI tools of the request. */
   tools?: readonly unknown[];
+  /** Whether an answer may hold several calls; yes where left out. */
   parallelToolCalls?: boolean;
   /** As `render` gave it. */
   generationPrompt: string;
@@ -54,6 +65,7 @@ interface Capabilities {
   objectArguments: boolean;
 }
 
+/** A chat template with everything around it: rendering a conversation, and taking answers apart. */
 export class ChatFormat {
   /** The template's text, as the model carries it. */
   readonly source: string;
@@ -61,7 +73,11 @@ export class ChatFormat {
   readonly #now: () => Date;
   #found: Capabilities | undefined;
 
-  /** @throws {TextError} `text.template_syntax` */
+  /**
+   * Reads a template.
+   * @param source Jinja text.
+   * @throws {TextError} `text.template_syntax`
+   */
   constructor(source: string, options: ChatTemplateOptions) {
     this.source = source;
     this.#template = new ChatTemplate(patched(source), options);

@@ -14,11 +14,14 @@ import { literal, type Place, type Reading, Source, space, until } from "./tool_
 import { CallWriter } from "./tool_calls/writer.ts";
 
 export type { Place };
+/** What becomes of reasoning: left in the answer, or put apart. */
 export type ReasoningFormat = "none" | "auto" | "deepseek" | "deepseek-legacy";
 
 /** A piece of an answer. */
 export interface Delta {
+  /** Text of the answer. */
   content?: string;
+  /** Text of the reasoning. */
   reasoning_content?: string;
   /** The first piece of a call has `id` and `name`; each piece adds text to its arguments. */
   tool_call?: { index: number; id?: string; name?: string; arguments: string };
@@ -43,6 +46,7 @@ export interface OutputParserOptions {
   newId?: () => string;
 }
 
+/** Takes an answer apart while it streams. */
 export interface OutputParser {
   /** Adds text and returns what became certain. */
   push(text: string): Delta[];

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { createOutputParser, type Delta, type ReasoningFormat } from "./reasoning.ts";
 import { familyOf } from "./tool_calls/families.ts";
 import { JsonScanner } from "./tool_calls/json_scan.ts";

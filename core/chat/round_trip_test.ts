@@ -1,6 +1,6 @@
 /** What templates write of a past answer, their parsers read back: the two sides of one format. */
 import assert from "node:assert/strict";
-import { repoDir, sharedDir } from "../../tests/shared.ts";
+import { needingShared, repoDir, sharedDir } from "../../tests/shared.ts";
 import type { ChatMessage } from "./messages.ts";
 import { createOutputParser } from "./reasoning.ts";
 import { ChatTemplate } from "./template.ts";
@@ -66,8 +66,7 @@ Deno.test("createOutputParser() reads back what chosen templates write", () => {
 });
 
 Deno.test({
-  name: "createOutputParser() reads back what the templates of the shared set write",
-  ignore: !sharedDir,
+  ...needingShared("createOutputParser() reads back what the templates of the shared set write"),
   fn() {
     for (
       const name of [

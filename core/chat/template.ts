@@ -22,10 +22,13 @@ export interface ChatTemplateOptions {
   name?: string;
 }
 
+/** What a template renders. */
 export interface RenderArgs {
+  /** Oldest first. */
   messages: ChatMessage[];
   /** OpenAI tools; an empty list counts as none. */
   tools?: unknown[];
+  /** Ends with what opens the assistant's answer; no where left out. */
   addGenerationPrompt?: boolean;
   /** Further variables (`enable_thinking`, `reasoning_effort`, ...); they win over the built-in ones. */
   kwargs?: Record<string, unknown>;
@@ -51,7 +54,11 @@ export class ChatTemplate {
   readonly #tree: Node;
   readonly #options: ChatTemplateOptions;
 
-  /** @throws {TextError} `text.template_syntax` naming the line, on bad syntax and unknown filters or tests. */
+  /**
+   * Reads a template.
+   * @param source Jinja text.
+   * @throws {TextError} `text.template_syntax` naming the line, on bad syntax and unknown filters or tests.
+   */
   constructor(source: string, options: ChatTemplateOptions) {
     this.source = source;
     this.#options = options;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { gunzipSync } from "node:zlib";
-import { repoDir, sharedDir } from "../../tests/shared.ts";
+import { needingShared, repoDir, sharedDir } from "../../tests/shared.ts";
 import { TextError } from "../errors.ts";
 import { parseJson } from "../json.ts";
 import { type ChatMessage, ChatTemplate } from "./template.ts";
@@ -66,8 +66,7 @@ Deno.test("ChatTemplate renders chosen templates of released models as transform
 });
 
 Deno.test({
-  name: "ChatTemplate renders all templates of the shared set as transformers does",
-  ignore: !sharedDir,
+  ...needingShared("ChatTemplate renders all templates of the shared set as transformers does"),
   fn() {
     const dir = sharedDir + "templates/";
     const all = JSON.parse(new TextDecoder().decode(gunzipSync(Deno.readFileSync(dir + "expected.json.gz"))));
@@ -78,8 +77,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "ChatTemplate renders the repository's own model as its reference does",
-  ignore: !sharedDir,
+  ...needingShared("ChatTemplate renders the repository's own model as its reference does"),
   fn() {
     const config = JSON.parse(Deno.readTextFileSync(repoDir + "models/bloom-nano/tokenizer_config.json"));
     const template = new ChatTemplate(config.chat_template, options);

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { createOutputParser, type OutputParserOptions, type Place } from "./reasoning.ts";
 import { AnswerTracker } from "./tracker.ts";
 import { Utf8Stream } from "./utf8_stream.ts";

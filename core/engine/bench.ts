@@ -2,6 +2,7 @@
  * Rates of an engine: prompts and decoding apart, per context depth.
  * @module
  */
+import { buildProgram } from "../arch/model.ts";
 import type { Engine } from "./mod.ts";
 
 export interface BenchCase {
@@ -81,12 +82,16 @@ export async function runBench(
   return { ...c, rates, median: median(rates) };
 }
 
-/** Weight bytes one token reads: all of a dense model's, and the used experts' of a routed one. */
+/** Weight bytes one token reads: matrices whole, and of routed experts those that are used. */
 export function bytesPerToken(engine: Engine): number {
-  const { n_expert, n_expert_used } = engine.spec;
-  const tied = !engine.model.tensors.has("output.weight");
-  return engine.plan.weights.reduce((sum, w) => {
-    if (w.name === "token_embd.weight" && !tied) return sum;
-    return sum + (/_exps\./.test(w.name) ? w.bytes * n_expert_used / n_expert : w.bytes);
-  }, 0);
+  const p = buildProgram(engine.model, { n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, 1, 0);
+  const bytes = new Map(engine.plan.weights.map((w) => [w.name, w.bytes]));
+  let sum = 0;
+  for (const op of p.ops) {
+    if (op.op !== "MUL_MAT" && op.op !== "MUL_MAT_ID") continue;
+    const w = p.tensors[op.src[0]];
+    const part = op.op === "MUL_MAT_ID" ? p.tensors[op.src[2]].ne[0] / w.ne[2] : 1;
+    sum += (bytes.get(p.weights[w.ref].name) ?? 0) * part;
+  }
+  return sum;
 }

@@ -4,13 +4,28 @@
  * @module
  */
 import { EngineError, UsageError } from "../errors.ts";
-import type { Backend, CacheHandle, DeviceInfo, ProgramHandle, StepInput, TensorHandle } from "../program/backend.ts";
+import { bindModel, buildProgram, type Model, OUTPUTS } from "../arch/model.ts";
 import type { ModelFile, Spec } from "../arch/mod.ts";
 import { chooseContext } from "../plan/context.ts";
-import { type CacheType, type Plan, planModel } from "../plan/plan.ts";
-import { bindModel, buildProgram, type Model, OUTPUTS } from "./model.ts";
-import { PageList, PagePool } from "./pages.ts";
+import { type CacheType, PAGE_SIZE, type Plan, planModel } from "../plan/plan.ts";
+import type {
+  Backend,
+  CacheHandle,
+  DeviceInfo,
+  ProgramHandle,
+  StepInput,
+  TensorHandle,
+  TensorSource,
+} from "../program/backend.ts";
+import type { Program, WeightDesc } from "../program/program.ts";
+import { noPages, PageList, PagePool } from "./pages.ts";
+import { type KeptPoint, Sequence, type SequenceOwner } from "./sequence.ts";
+import { restoreSnapshot, type Snapshot, takeSnapshot } from "./snapshot.ts";
 
+export { Sequence } from "./sequence.ts";
+export type { Snapshot } from "./snapshot.ts";
+
+/** How an engine is set up. */
 export interface EngineOptions {
   /** Index of the backend's device that holds everything. */
   readonly device?: number;
@@ -20,18 +35,27 @@ export interface EngineOptions {
   readonly n_cache?: number;
   /** Whole contexts that the cache holds where `n_cache` does not say. Default: 1. */
   readonly contexts?: number;
+  /** Sequences that run at once, each with its own windows and recurrent states. Default: `contexts`. */
+  readonly n_seq?: number;
   /** The most token rows of one native step. */
   readonly n_ubatch?: number;
+  /** Element type of cached keys; f16 where left out. */
   readonly cacheTypeK?: CacheType;
+  /** Element type of cached values; f16 where left out. */
   readonly cacheTypeV?: CacheType;
   /** Candidates per output row. */
   readonly topK?: number;
-  /** Told while weights load. */
+  /** Called while weights load. */
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
+  /** Called with what the file holds and the architecture does not use. */
+  readonly onWarning?: (message: string) => void;
 }
 
+/** The tokens that one sequence gets in a step. */
 export interface StepRequest {
+  /** Of this engine. */
   readonly sequence: Sequence;
+  /** Ids, appended to the sequence. */
   readonly tokens: ArrayLike<number>;
   /** Rows to give results of. */
   readonly output: "none" | "last" | "all";
@@ -39,9 +63,16 @@ export interface StepRequest {
   readonly want?: "candidates" | "logits";
   /** Tokens to score at the output rows, -1 for none; as many as there are rows. */
   readonly targets?: ArrayLike<number>;
+  /**
+   * Keep points near and at the end of these tokens, to which `Sequence.truncate` can go back where windows or states stop it
+   * elsewhere. Default: when there are several tokens.
+   */
+  readonly keep?: boolean;
 }
 
+/** What a step gave for one request, row by row. */
 export interface StepOutput {
+  /** Rows: none, one, or as many as tokens. */
   readonly n_rows: number;
   /** `[n_rows, topK]`, best first. */
   readonly ids: Int32Array;
@@ -55,86 +86,60 @@ export interface StepOutput {
   readonly full?: Float32Array;
 }
 
-/** Tokens per cache page. */
-const PAGE_SIZE = 64;
 /** Most weights read at once while loading. */
 const LOADS_AT_ONCE = 8;
-
-/** A run of tokens with its cached keys and values. */
-export class Sequence implements Disposable {
-  #pages: PageList;
-  #disposed = false;
-
-  /** @internal use `Engine.createSequence` */
-  constructor(readonly engine: Engine, pages: PageList) {
-    this.#pages = pages;
-  }
-
-  /** Tokens the cache holds of it. */
-  get length(): number {
-    return this.#pages.length;
-  }
-
-  /** @internal */
-  get pages(): PageList {
-    if (this.#disposed) throw new Error("a sequence was used after it was disposed");
-    return this.#pages;
-  }
-
-  /** Forgets all but the first `n` tokens. */
-  truncate(n: number): void {
-    this.pages.truncate(n);
-  }
-
-  /** A second sequence with the same tokens, sharing pages until either writes. */
-  fork(): Sequence {
-    return new Sequence(this.engine, this.pages.fork());
-  }
-
-  dispose(): void {
-    if (this.#disposed) return;
-    this.#pages.truncate(0);
-    this.#disposed = true;
-  }
-
-  [Symbol.dispose](): void {
-    this.dispose();
-  }
-}
 
 /** Rows of one request in one native step. */
 interface Part {
   readonly request: number;
   readonly from: number;
   readonly to: number;
+  /** Keep a point of the sequence behind these rows. */
+  readonly keep: boolean;
 }
 
 function nextPowerOfTwo(n: number): number {
   return n <= 1 ? 1 : 2 ** Math.ceil(Math.log2(n));
 }
 
+/** The forward pass over any number of sequences. Close it by holding it with `using`. */
 export class Engine implements Disposable {
+  /**
+   * Hyper-parameters of the model.
+   * @internal
+   */
   readonly spec: Spec;
+  /** Size of the vocabulary. */
   readonly n_vocab: number;
   /** Why `n_ctx` is what it is, where nobody asked for it. */
   contextReason: string | undefined;
   readonly #weights = new Map<string, TensorHandle>();
-  readonly #programs = new Map<string, ProgramHandle>();
-  readonly #pool: PagePool;
+  readonly #programs = new Map<string, { program: Program; handle: ProgramHandle }>();
+  readonly #pools: readonly PagePool[];
+  /** Points that sequences keep, oldest first. */
+  readonly #kept = new Set<KeptPoint>();
+  readonly #owner: SequenceOwner;
   #busy = false;
 
   private constructor(
     readonly backend: Backend,
+    /** @internal */
     readonly model: Model,
     readonly plan: Plan,
     readonly n_ctx: number,
     readonly n_ubatch: number,
     readonly topK: number,
-    readonly cache: CacheHandle,
+    /** @internal */
+    readonly caches: readonly CacheHandle[],
   ) {
     this.spec = model.spec;
     this.n_vocab = model.spec.n_vocab;
-    this.#pool = new PagePool(plan.cache.n_pages, plan.cache.page_size);
+    this.#pools = plan.caches.map((c) => new PagePool(c.n_pages, c.page_size));
+    this.#owner = {
+      lists: () => plan.caches.map((c, i) => new PageList(this.#pools[i], c)),
+      kept: (point) => this.#kept.add(point),
+      dropped: (point) => this.#kept.delete(point),
+    };
   }
 
   /**
@@ -151,13 +156,14 @@ export class Engine implements Disposable {
         at: { got: index, devices: backend.devices.map((d) => d.name) },
       });
     }
+    const contexts = options.contexts ?? 1;
     const planFor = (n_ctx: number, device: DeviceInfo) =>
       planModel(model, {
         device,
         n_ctx,
-        n_cache: Math.max(options.n_cache ?? n_ctx * (options.contexts ?? 1), n_ctx),
+        n_cache: Math.max(options.n_cache ?? n_ctx * contexts, n_ctx),
+        n_seq: options.n_seq ?? contexts,
         n_ubatch,
-        page_size: PAGE_SIZE,
         cacheTypeK: options.cacheTypeK ?? "f16",
         cacheTypeV: options.cacheTypeV ?? "f16",
       });
@@ -171,11 +177,13 @@ export class Engine implements Disposable {
       }
     }
     const plan = planFor(n_ctx, device);
-    const cache = backend.createCache({ device: index, ...plan.cache });
+    for (const warning of model.warnings) options.onWarning?.(warning);
     const topK = Math.min(options.topK ?? 64, model.spec.n_vocab);
-    const engine = new Engine(backend, model, plan, n_ctx, nextPowerOfTwo(n_ubatch), topK, cache);
+    const caches: CacheHandle[] = [];
+    const engine = new Engine(backend, model, plan, n_ctx, nextPowerOfTwo(n_ubatch), topK, caches);
     engine.contextReason = chosen?.reason;
     try {
+      for (const c of plan.caches) caches.push(backend.createCache({ device: index, ...c }));
       await engine.#loadWeights(options.onProgress);
     } catch (error) {
       engine[Symbol.dispose]();
@@ -184,13 +192,26 @@ export class Engine implements Disposable {
     return engine;
   }
 
+  /** A sequence without tokens. Dispose of it to give its pages back. */
   createSequence(): Sequence {
-    return new Sequence(this, new PageList(this.#pool));
+    return new Sequence(this.#owner);
+  }
+
+  /** A sequence as bytes, to be restored later to the same bits. */
+  snapshot(sequence: Sequence): Snapshot {
+    return takeSnapshot(sequence, this.caches);
+  }
+
+  /** @throws {EngineError} `engine.no_pages`, `engine.snapshot` */
+  restore(snapshot: Snapshot): Sequence {
+    const lists = restoreSnapshot(snapshot, this.#pools, this.plan.caches, this.caches);
+    return new Sequence(this.#owner, lists, [...snapshot.tokens]);
   }
 
   /** Tokens that could still be cached, over all sequences. */
   get n_free(): number {
-    return this.#pool.n_free * this.#pool.page_size;
+    const full = this.#pools.filter((_, i) => this.plan.caches[i].window === 0 && !this.plan.caches[i].state);
+    return full.length === 0 ? this.n_ctx : Math.min(...full.map((p) => p.n_free * p.page_size));
   }
 
   /**
@@ -209,16 +230,16 @@ export class Engine implements Disposable {
     }
   }
 
+  /** Gives weights, programs and caches back. */
   [Symbol.dispose](): void {
-    for (const p of this.#programs.values()) p[Symbol.dispose]();
-    this.cache[Symbol.dispose]();
+    for (const p of this.#programs.values()) p.handle[Symbol.dispose]();
+    for (const c of this.caches) c[Symbol.dispose]();
     for (const w of this.#weights.values()) w[Symbol.dispose]();
     this.#programs.clear();
     this.#weights.clear();
   }
 
   #check(requests: readonly StepRequest[]): void {
-    let wanted = 0;
     for (const { sequence, tokens } of requests) {
       const length = sequence.length + tokens.length;
       if (length > this.n_ctx) {
@@ -238,18 +259,22 @@ export class Engine implements Disposable {
           });
         }
       }
-      wanted += sequence.pages.wanted(tokens.length);
     }
-    if (wanted > this.#pool.n_free) {
-      throw new EngineError(
-        "engine.no_pages",
-        `The cache is full: the step needs ${wanted} pages of ${this.#pool.page_size} tokens, ${this.#pool.n_free} are free`,
-        {
-          at: { wanted, free: this.#pool.n_free },
-          hint: "raise --ctx-size, or run fewer sequences at once (--parallel)",
-        },
+    // A window's pages return while a long request runs, so only a pass of it must fit.
+    this.plan.caches.forEach((c, i) => {
+      const most = c.window > 0 ? this.n_ubatch : Infinity;
+      this.#makeRoom(
+        i,
+        () => requests.reduce((n, r) => n + r.sequence.lists[i].wanted(Math.min(r.tokens.length, most)), 0),
       );
-    }
+    });
+  }
+
+  /** Drops kept points, the oldest first, until a cache has the pages. @throws {EngineError} `engine.no_pages` */
+  #makeRoom(cache: number, wanted: () => number): void {
+    const pool = this.#pools[cache];
+    while (wanted() > pool.n_free && this.#kept.size > 0) this.#kept.values().next().value!.drop();
+    if (wanted() > pool.n_free) throw noPages(wanted(), pool);
   }
 
   async #step(requests: readonly StepRequest[]): Promise<StepOutput[]> {
@@ -270,25 +295,35 @@ export class Engine implements Disposable {
     try {
       for (const parts of this.#cut(requests)) await this.#run(requests, starts, outputs, parts);
     } catch (error) {
-      requests.forEach((r, i) => r.sequence.truncate(before[i]));
+      requests.forEach((r, i) => r.sequence.truncate(Math.min(before[i], r.sequence.length)));
       throw error;
     }
     return outputs;
   }
 
-  /** Requests in order, cut into steps of at most `n_ubatch` rows. */
+  /**
+   * Requests in order, cut into steps of at most `n_ubatch` rows. A prompt of a sequence that cannot be cut back everywhere is also cut at
+   * the last page's start: the points kept there and at its end are where the next request of a conversation begins.
+   */
   #cut(requests: readonly StepRequest[]): Part[][] {
     const steps: Part[][] = [];
     let rows = this.n_ubatch;
     requests.forEach((r, request) => {
-      for (let from = 0; from < r.tokens.length;) {
+      const n = r.tokens.length;
+      const keeps = (r.keep ?? n > 1) && n > 0 && !r.sequence.rewindable;
+      const start = r.sequence.length;
+      const stop = keeps ? Math.floor((start + n - 1) / PAGE_SIZE) * PAGE_SIZE - start : 0;
+      for (let from = 0; from < n;) {
         if (rows === this.n_ubatch) {
           steps.push([]);
           rows = 0;
         }
-        const to = Math.min(r.tokens.length, from + this.n_ubatch - rows);
-        steps[steps.length - 1].push({ request, from, to });
+        let to = Math.min(n, from + this.n_ubatch - rows);
+        if (from < stop && to > stop) to = stop;
+        steps[steps.length - 1].push({ request, from, to, keep: keeps && (to === stop || to === n) });
         rows += to - from;
+        // A sequence has one run of rows in a step.
+        if (to === stop && to < n) rows = this.n_ubatch;
         from = to;
       }
     });
@@ -306,11 +341,18 @@ export class Engine implements Disposable {
     const outRows: number[] = [], targets: number[] = [];
     /** Where each output row goes: request and its row. */
     const homes: [request: number, row: number][] = [];
-    const copies: { src: number; dst: number }[] = [];
+    const copies: { src: number; dst: number }[][] = this.caches.map(() => []);
+    this.caches.forEach((_, c) =>
+      this.#makeRoom(
+        c,
+        () => parts.reduce((n, p) => n + requests[p.request].sequence.lists[c].wanted(p.to - p.from), 0),
+      )
+    );
     let at = 0;
     parts.forEach(({ request, from, to }, seq) => {
       const r = requests[request];
-      copies.push(...r.sequence.pages.append(to - from));
+      r.sequence.lists.forEach((list, c) => copies[c].push(...list.append(to - from)));
+      r.sequence.push(r.tokens, from, to);
       for (let i = from; i < to; i++, at++) {
         tokens[at] = r.tokens[i];
         positions[at] = starts[request] + i;
@@ -323,12 +365,20 @@ export class Engine implements Disposable {
         }
       }
     });
-    if (copies.length > 0) this.cache.copyPages(copies.map((c) => c.src), copies.map((c) => c.dst));
+    this.caches.forEach((cache, c) => {
+      if (copies[c].length > 0) cache.copyPages(copies[c].map((p) => p.src), copies[c].map((p) => p.dst));
+    });
 
-    const lists = parts.map((p) => requests[p.request].sequence.pages.ids);
-    const n_page = Math.max(1, ...lists.map((ids) => ids.length));
-    const pages = new Int32Array(parts.length * n_page).fill(-1);
-    lists.forEach((ids, i) => pages.set(ids, i * n_page));
+    const { program, handle } = this.#program(n_tok, outRows.length);
+    const n_page: number[] = [], pages: Int32Array[] = [];
+    this.caches.forEach((_, c) => {
+      const lists = parts.map((p) => requests[p.request].sequence.lists[c].ids);
+      const n = Math.max(1, ...lists.map((ids) => ids.length));
+      const table = new Int32Array(parts.length * n).fill(-1);
+      lists.forEach((ids, i) => table.set(ids, i * n));
+      n_page.push(n);
+      pages.push(table);
+    });
     const input: StepInput = {
       tokens,
       positions,
@@ -336,15 +386,28 @@ export class Engine implements Disposable {
       outRows: Int32Array.from(outRows),
       targets: Int32Array.from(targets),
       pages,
-      n_seq: parts.length,
       n_page,
+      n_seq: parts.length,
+      derived: program.derived.map((d) => {
+        const out = d.type === "i32" ? new Int32Array(n_tok * d.n) : new Float32Array(n_tok * d.n);
+        for (let t = 0; t < n_tok; t++) {
+          const known = requests[parts[seqs[t]].request].sequence.tokens;
+          d.row(out, t * d.n, positions[t], (back) => known[positions[t] - back] ?? -1);
+        }
+        return out;
+      }),
     };
 
     const wantFull = homes.some(([request]) => requests[request].want === "logits");
     const names = homes.length === 0
       ? []
       : [OUTPUTS.ids, OUTPUTS.top, OUTPUTS.lse, OUTPUTS.target, ...(wantFull ? [OUTPUTS.logits] : [])];
-    const got = await this.#program(n_tok, outRows.length).step(input, names);
+    const got = await handle.step(input, names);
+    for (const p of parts) {
+      const { sequence } = requests[p.request];
+      for (const list of sequence.lists) list.settle();
+      if (p.keep) sequence.keep();
+    }
     homes.forEach(([request, row], i) => {
       const out = outputs[request];
       const slice = <A extends Int32Array | Float32Array>(name: string, n: number) =>
@@ -358,7 +421,7 @@ export class Engine implements Disposable {
   }
 
   /** The program of the smallest bucket that holds a step; made at first use. */
-  #program(n_tok: number, n_out: number): ProgramHandle {
+  #program(n_tok: number, n_out: number): { program: Program; handle: ProgramHandle } {
     const rows = nextPowerOfTwo(n_tok);
     // Few sizes of outputs: one row, some slots, or every row.
     const out = [1, 8, 64].find((n) => n_out <= n && n <= rows) ?? rows;
@@ -368,9 +431,10 @@ export class Engine implements Disposable {
     const bucket = { n_tok: rows, n_out: out, n_seq: rows, n_page: Math.ceil(this.n_ctx / PAGE_SIZE) };
     const program = buildProgram(this.model, bucket, this.topK, this.plan.device.index);
     const weights = program.weights.map((w) => this.#weights.get(w.name)!);
-    const handle = this.backend.createProgram(program, weights, [this.cache]);
-    this.#programs.set(key, handle);
-    return handle;
+    const handle = this.backend.createProgram(program, weights, this.caches);
+    const made = { program, handle };
+    this.#programs.set(key, made);
+    return made;
   }
 
   async #loadWeights(onProgress?: (done: number, total: number) => void): Promise<void> {
@@ -381,16 +445,30 @@ export class Engine implements Disposable {
     const queue = [...weights];
     const worker = async () => {
       for (let w = queue.shift(); w !== undefined; w = queue.shift()) {
-        const t = w.constant ? undefined : this.model.file.tensor(w.name);
-        const source = t
-          ? { path: t.path, offset: t.offset, bytes: t.bytes }
-          : { data: new Uint8Array(w.constant!.buffer as ArrayBuffer, w.constant!.byteOffset, w.constant!.byteLength) };
-        const handle = await this.backend.loadTensor({ device, type: w.type, ne: w.ne, uses: w.uses, source });
+        const { type, ne, uses } = w;
+        const handle = await this.backend.loadTensor({ device, type, ne, uses, source: await this.#source(w) });
         this.#weights.set(w.name, handle);
-        done += t?.bytes ?? 0;
+        done += w.constant ? 0 : this.model.file.tensor(w.name).bytes;
         onProgress?.(done, this.plan.weight_bytes);
       }
     };
-    await Promise.all(Array.from({ length: LOADS_AT_ONCE }, worker));
+    // A failure ends the queue, and is told once the loads under way have ended: what they load into must outlive them.
+    const ended = await Promise.allSettled(
+      Array.from({ length: LOADS_AT_ONCE }, () => worker().finally(() => queue.length = 0)),
+    );
+    const failed = ended.find((e) => e.status === "rejected");
+    if (failed) throw failed.reason;
   }
+
+  async #source(w: WeightDesc): Promise<TensorSource> {
+    if (w.constant) return { data: bytesOf(w.constant) };
+    const t = this.model.file.tensor(w.name);
+    if (!w.decode) return { path: t.path, offset: t.offset, bytes: t.bytes };
+    const n = w.ne.reduce((a, b) => a * b, 1);
+    return { data: bytesOf(await this.backend.dequantize(t.type, this.model.file.readTensor(t), n)) };
+  }
+}
+
+function bytesOf(values: Float32Array): Uint8Array {
+  return new Uint8Array(values.buffer as ArrayBuffer, values.byteOffset, values.byteLength);
 }

@@ -22,16 +22,7 @@ export class PagePool {
   /** @throws {EngineError} `engine.no_pages` */
   take(): number {
     const page = this.#free.pop();
-    if (page === undefined) {
-      throw new EngineError(
-        "engine.no_pages",
-        `The cache is full: all ${this.n_pages} pages of ${this.page_size} tokens are in use`,
-        {
-          at: { n_pages: this.n_pages, page_size: this.page_size },
-          hint: "raise --ctx-size, or run fewer sequences at once (--parallel)",
-        },
-      );
-    }
+    if (page === undefined) throw noPages(1, this);
     this.#refs[page] = 1;
     return page;
   }
@@ -50,12 +41,37 @@ export class PagePool {
   }
 }
 
-/** The pages of one sequence. */
+/** The refusal when a pool has too few free pages. */
+export function noPages(wanted: number, pool: PagePool): EngineError {
+  return new EngineError(
+    "engine.no_pages",
+    pool.page_size === 1
+      ? `The cache is full: ${wanted} more states are needed, ${pool.n_free} of ${pool.n_pages} are free`
+      : `The cache is full: ${wanted} more pages of ${pool.page_size} tokens are needed, ${pool.n_free} of ${pool.n_pages} are free`,
+    {
+      at: { wanted, free: pool.n_free, n_pages: pool.n_pages, page_size: pool.page_size },
+      hint: "raise --ctx-size, or run fewer sequences at once (--parallel)",
+    },
+  );
+}
+
+/** What a sequence keeps in one cache. */
+export interface PageKind {
+  /** Positions that stay readable behind the last; 0: all. */
+  readonly window: number;
+  /** One page holds a recurrent state, which cannot go back. */
+  readonly state: boolean;
+}
+
+/** The pages of one sequence in one cache. */
 export class PageList {
+  /** Page of positions `i * page_size ..`; -1 where a window has passed. */
   readonly ids: number[] = [];
   #length = 0;
+  /** The first page that is still held. */
+  #first = 0;
 
-  constructor(readonly pool: PagePool) {}
+  constructor(readonly pool: PagePool, readonly kind: PageKind = { window: 0, state: false }) {}
 
   /** Tokens. */
   get length(): number {
@@ -64,9 +80,11 @@ export class PageList {
 
   /** Pages that `append(n)` would take from the pool. */
   wanted(n: number): number {
-    const size = this.pool.page_size;
-    const fresh = Math.ceil((this.#length + n) / size) - this.ids.length;
-    const copy = n > 0 && this.#length % size !== 0 && this.pool.isShared(this.ids[this.ids.length - 1]);
+    if (n === 0) return 0;
+    const { ids, pool } = this, last = ids.length - 1;
+    if (this.kind.state) return last < 0 || pool.isShared(ids[last]) ? 1 : 0;
+    const fresh = Math.ceil((this.#length + n) / pool.page_size) - ids.length;
+    const copy = this.#length % pool.page_size !== 0 && pool.isShared(ids[last]);
     return fresh + (copy ? 1 : 0);
   }
 
@@ -75,46 +93,78 @@ export class PageList {
    * @throws {EngineError} `engine.no_pages`; nothing is taken then
    */
   append(n: number): { src: number; dst: number }[] {
-    if (this.wanted(n) > this.pool.n_free) {
-      throw new EngineError(
-        "engine.no_pages",
-        `The cache is full: ${n} more tokens need ${
-          this.wanted(n)
-        } pages of ${this.pool.page_size} tokens, ${this.pool.n_free} are free`,
-        {
-          at: { wanted: this.wanted(n), free: this.pool.n_free },
-          hint: "raise --ctx-size, or run fewer sequences at once (--parallel)",
-        },
-      );
-    }
+    if (n === 0) return [];
+    const { ids, pool } = this, last = ids.length - 1;
+    if (this.wanted(n) > pool.n_free) throw noPages(this.wanted(n), pool);
     const copies: { src: number; dst: number }[] = [];
-    const last = this.ids.length - 1;
-    if (n > 0 && this.#length % this.pool.page_size !== 0 && this.pool.isShared(this.ids[last])) {
-      const src = this.ids[last];
-      const dst = this.pool.take();
-      this.ids[last] = dst;
-      this.pool.release(src);
+    const continues = last >= 0 && (this.kind.state || this.#length % pool.page_size !== 0);
+    if (continues && pool.isShared(ids[last])) {
+      const src = ids[last], dst = pool.take();
+      ids[last] = dst;
+      pool.release(src);
       copies.push({ src, dst });
     }
     this.#length += n;
-    while (this.ids.length * this.pool.page_size < this.#length) this.ids.push(this.pool.take());
+    const n_page = this.kind.state ? 1 : Math.ceil(this.#length / pool.page_size);
+    while (ids.length < n_page) ids.push(pool.take());
     return copies;
+  }
+
+  /** Gives back the pages that no later position can reach. */
+  settle(): void {
+    const { window } = this.kind;
+    if (window === 0 || this.kind.state) return;
+    const reach = Math.floor(Math.max(0, this.#length - window + 1) / this.pool.page_size);
+    for (; this.#first < Math.min(reach, this.ids.length); this.#first++) {
+      this.pool.release(this.ids[this.#first]);
+      this.ids[this.#first] = -1;
+    }
+  }
+
+  /** What the first `n` tokens left behind is still there, so that `truncate(n)` may be called. */
+  reaches(n: number): boolean {
+    if (n === 0 || n === this.#length) return true;
+    if (this.kind.state) return false;
+    const { window } = this.kind;
+    return window === 0 || Math.max(0, n - window + 1) >= this.#first * this.pool.page_size;
   }
 
   /** Forgets all but the first `n` tokens. */
   truncate(n: number): void {
-    if (n < 0 || n > this.#length) throw new Error(`truncate to ${n} of ${this.#length} tokens`);
+    if (n < 0 || n > this.#length || !this.reaches(n)) throw new Error(`truncate to ${n} of ${this.#length} tokens`);
     this.#length = n;
-    while ((this.ids.length - 1) * this.pool.page_size >= n && this.ids.length > 0) this.pool.release(this.ids.pop()!);
+    const n_page = this.kind.state ? Math.min(n, 1) : Math.ceil(n / this.pool.page_size);
+    while (this.ids.length > n_page) {
+      const id = this.ids.pop()!;
+      if (id >= 0) this.pool.release(id);
+    }
+    this.#first = Math.min(this.#first, this.ids.length);
   }
 
   fork(): PageList {
-    const copy = new PageList(this.pool);
+    const copy = new PageList(this.pool, this.kind);
     for (const id of this.ids) {
-      this.pool.share(id);
+      if (id >= 0) this.pool.share(id);
       copy.ids.push(id);
     }
     copy.#length = this.#length;
+    copy.#first = this.#first;
     return copy;
+  }
+
+  /** Positions `[from, length)` that are held, as pages. */
+  held(): { at: number; page: number }[] {
+    return this.ids.map((page, at) => ({ at, page })).filter((p) => p.page >= 0);
+  }
+
+  /** An empty list as another one was: pages at the same places, to be filled by the caller. @throws `engine.no_pages` */
+  static like(pool: PagePool, kind: PageKind, length: number, places: readonly number[]): PageList {
+    if (places.length > pool.n_free) throw noPages(places.length, pool);
+    const list = new PageList(pool, kind);
+    const n_page = kind.state ? Math.min(length, 1) : Math.ceil(length / pool.page_size);
+    for (let i = 0; i < n_page; i++) list.ids.push(places.includes(i) ? pool.take() : -1);
+    list.#length = length;
+    list.#first = places.length > 0 ? places[0] : n_page;
+    return list;
   }
 }

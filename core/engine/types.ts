@@ -4,7 +4,7 @@
  */
 import type { Engine, Sequence, StepOutput, StepRequest } from "./mod.ts";
 
-export interface TokenSequence extends Pick<Sequence, "length" | "truncate" | "dispose"> {
+export interface TokenSequence extends Pick<Sequence, "length" | "reach" | "truncate" | "dispose"> {
   fork(): TokenSequence;
 }
 

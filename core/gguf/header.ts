@@ -31,15 +31,19 @@ const MIN_INFO = 25;
 
 /** A tensor as a byte range of a file. */
 export interface GgufTensor {
+  /** As in the file. */
   readonly name: string;
+  /** Of its elements. */
   readonly type: GgmlType;
   /** Dimensions, fastest first, at least one. */
   readonly ne: readonly number[];
   /** Which file of a split set it is in; 0 otherwise. */
   readonly shard: number;
+  /** Of the file that holds it. */
   readonly path: string;
   /** Absolute, in its file. */
   readonly offset: number;
+  /** Of its data. */
   readonly bytes: number;
 }
 

@@ -23,26 +23,42 @@ export const VALUE_TYPES = [
   "f64",
 ] as const;
 
+/** Names of all types of values. */
 export type ValueType = (typeof VALUE_TYPES)[number];
+/** Names of the types of single values. */
 export type ScalarType = Exclude<ValueType, "array">;
 
 /** Typed arrays by element type; bools are bytes 0 and 1. */
 export interface ArrayOf {
+  /** Unsigned, 8 bits. */
   u8: Uint8Array;
+  /** Signed, 8 bits. */
   i8: Int8Array;
+  /** Unsigned, 16 bits. */
   u16: Uint16Array;
+  /** Signed, 16 bits. */
   i16: Int16Array;
+  /** Unsigned, 32 bits. */
   u32: Uint32Array;
+  /** Signed, 32 bits. */
   i32: Int32Array;
+  /** Floats, 32 bits. */
   f32: Float32Array;
+  /** Truth values, a byte each. */
   bool: Uint8Array;
+  /** Strings. */
   str: StringArray;
+  /** Unsigned, 64 bits. */
   u64: BigUint64Array;
+  /** Signed, 64 bits. */
   i64: BigInt64Array;
+  /** Floats, 64 bits. */
   f64: Float64Array;
 }
 
+/** Types of single numbers of up to 32 bits, and f64. */
 export type NumberType = "u8" | "i8" | "u16" | "i16" | "u32" | "i32" | "f32" | "f64";
+/** An array with the type of its elements. */
 export type GgufArray = { [E in ScalarType]: { type: "array"; elem: E; value: ArrayOf[E] } }[ScalarType];
 
 /** One value with its type in the file. A string that is not valid UTF-8 is kept as bytes. */
@@ -56,6 +72,7 @@ export type GgufValue =
 /** Strings in one buffer, encoded as in the file: each a u64 length and its bytes. */
 export class StringArray implements Iterable<string> {
   /**
+   * Takes strings as they lie in a file.
    * @param packed All strings, each with its 8 bytes of length before it.
    * @param ends `[length]` where each string ends in `packed`.
    */
@@ -87,6 +104,7 @@ export class StringArray implements Iterable<string> {
     return new StringArray(packed.slice(0, at), Uint32Array.from(ends));
   }
 
+  /** Number of strings. */
   get length(): number {
     return this.ends.length;
   }
@@ -102,10 +120,12 @@ export class StringArray implements Iterable<string> {
     return decodeLossy(this.bytesAt(i));
   }
 
+  /** The strings in turn. */
   *[Symbol.iterator](): Iterator<string> {
     for (let i = 0; i < this.ends.length; i++) yield this.at(i);
   }
 
+  /** All strings. */
   toArray(): string[] {
     return Array.from({ length: this.length }, (_, i) => this.at(i));
   }
@@ -161,18 +181,22 @@ export class Metadata implements Iterable<[string, GgufValue]> {
   #entries: Map<string, GgufValue>;
 
   /**
+   * Takes entries in their order.
    * @param file What error messages call the source.
    */
   constructor(readonly file: string = "the metadata", entries: Iterable<readonly [string, GgufValue]> = []) {
     this.#entries = new Map(entries as Iterable<[string, GgufValue]>);
   }
 
+  /** Number of keys. */
   get size(): number {
     return this.#entries.size;
   }
+  /** Whether the key is there. */
   has(key: string): boolean {
     return this.#entries.has(key);
   }
+  /** The value with its type, or undefined. */
   get(key: string): GgufValue | undefined {
     return this.#entries.get(key);
   }
@@ -186,12 +210,15 @@ export class Metadata implements Iterable<[string, GgufValue]> {
     this.#entries.delete(key);
     return this.set(key, value);
   }
+  /** Takes a key away; says whether it was there. */
   remove(key: string): boolean {
     return this.#entries.delete(key);
   }
+  /** Keys in their order. */
   keys(): IterableIterator<string> {
     return this.#entries.keys();
   }
+  /** Keys with values, in their order. */
   [Symbol.iterator](): IterableIterator<[string, GgufValue]> {
     return this.#entries.entries();
   }
@@ -228,6 +255,7 @@ export class Metadata implements Iterable<[string, GgufValue]> {
 
   /** An integer of 0 to 2^32-1. */
   u32(key: string): number;
+  /** The same, or `fallback` where the key is missing. */
   u32<D>(key: string, fallback: D): number | D;
   u32(key: string, ...fallback: unknown[]): unknown {
     if (fallback.length > 0 && !this.has(key)) return fallback[0];
@@ -236,6 +264,7 @@ export class Metadata implements Iterable<[string, GgufValue]> {
 
   /** An integer of up to 53 bits. */
   int(key: string): number;
+  /** The same, or `fallback` where the key is missing. */
   int<D>(key: string, fallback: D): number | D;
   int(key: string, ...fallback: unknown[]): unknown {
     if (fallback.length > 0 && !this.has(key)) return fallback[0];
@@ -244,6 +273,7 @@ export class Metadata implements Iterable<[string, GgufValue]> {
 
   /** A number: f32, f64 or an integer. */
   f32(key: string): number;
+  /** The same, or `fallback` where the key is missing. */
   f32<D>(key: string, fallback: D): number | D;
   f32(key: string, ...fallback: unknown[]): unknown {
     if (fallback.length > 0 && !this.has(key)) return fallback[0];
@@ -254,7 +284,9 @@ export class Metadata implements Iterable<[string, GgufValue]> {
     return Number(v.value);
   }
 
+  /** A truth value. */
   bool(key: string): boolean;
+  /** The same, or `fallback` where the key is missing. */
   bool<D>(key: string, fallback: D): boolean | D;
   bool(key: string, ...fallback: unknown[]): unknown {
     if (fallback.length > 0 && !this.has(key)) return fallback[0];
@@ -265,6 +297,7 @@ export class Metadata implements Iterable<[string, GgufValue]> {
 
   /** A string; bytes that are not UTF-8 become U+FFFD. */
   str(key: string): string;
+  /** The same, or `fallback` where the key is missing. */
   str<D>(key: string, fallback: D): string | D;
   str(key: string, ...fallback: unknown[]): unknown {
     if (fallback.length > 0 && !this.has(key)) return fallback[0];
@@ -275,6 +308,7 @@ export class Metadata implements Iterable<[string, GgufValue]> {
 
   /** An array of strings. */
   strs(key: string): StringArray;
+  /** The same, or `fallback` where the key is missing. */
   strs<D>(key: string, fallback: D): StringArray | D;
   strs(key: string, ...fallback: unknown[]): unknown {
     if (fallback.length > 0 && !this.has(key)) return fallback[0];
@@ -285,6 +319,7 @@ export class Metadata implements Iterable<[string, GgufValue]> {
 
   /** An array of integers; 64-bit ones are narrowed to i32 where every element fits and refused otherwise. */
   ints(key: string): IntArray;
+  /** The same, or `fallback` where the key is missing. */
   ints<D>(key: string, fallback: D): IntArray | D;
   ints(key: string, ...fallback: unknown[]): unknown {
     if (fallback.length > 0 && !this.has(key)) return fallback[0];
@@ -302,6 +337,7 @@ export class Metadata implements Iterable<[string, GgufValue]> {
 
   /** An array of f32 or f64. */
   floats(key: string): Float32Array | Float64Array;
+  /** The same, or `fallback` where the key is missing. */
   floats<D>(key: string, fallback: D): Float32Array | Float64Array | D;
   floats(key: string, ...fallback: unknown[]): unknown {
     if (fallback.length > 0 && !this.has(key)) return fallback[0];
@@ -317,6 +353,7 @@ export class Metadata implements Iterable<[string, GgufValue]> {
    * @returns `[n_layer]`.
    */
   perLayer(key: string, n_layer: number): number[];
+  /** The same, or `fallback` where the key is missing. */
   perLayer<D>(key: string, n_layer: number, fallback: D): number[] | D;
   perLayer(key: string, n_layer: number, ...fallback: unknown[]): unknown {
     if (fallback.length > 0 && !this.has(key)) return fallback[0];

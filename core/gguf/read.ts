@@ -11,10 +11,13 @@ export type { GgufTensor };
 
 /** One file of the set. */
 export interface GgufShard {
+  /** Of the file. */
   readonly path: string;
   /** GGUF version, 2 or 3. */
   readonly version: number;
+  /** Of this file; the first of a set carries the model's. */
   readonly metadata: Metadata;
+  /** Tensors start at multiples of it. */
   readonly alignment: number;
   /** Bytes of the file. */
   readonly size: number;
@@ -22,6 +25,7 @@ export interface GgufShard {
   readonly dataStart: number;
 }
 
+/** How a file is opened. */
 export interface OpenGgufOptions {
   /** How the other files of a split set are opened; by path where left out. */
   open?: (path: string) => ByteSource;
@@ -61,6 +65,7 @@ export class GgufFile implements Disposable {
     return this.#index ??= new Map(this.tensors.map((t) => [t.name, t]));
   }
 
+  /** Paths of all files of the set. */
   get paths(): readonly string[] {
     return this.shards.map((s) => s.path);
   }
@@ -77,6 +82,7 @@ export class GgufFile implements Disposable {
     return this.shards[0].alignment;
   }
 
+  /** Whether there is a tensor of this name. */
   has(name: string): boolean {
     return this.#byName.has(name);
   }
@@ -86,7 +92,10 @@ export class GgufFile implements Disposable {
     return this.#byName.get(name);
   }
 
-  /** @throws {ModelError} `model.missing_tensor` */
+  /**
+   * A tensor by name.
+   * @throws {ModelError} `model.missing_tensor`
+   */
   tensor(name: string): GgufTensor {
     const t = this.#byName.get(name);
     if (t) return t;
@@ -112,9 +121,11 @@ export class GgufFile implements Disposable {
     return this.#sources[shard].read(offset, length);
   }
 
+  /** Closes the files. */
   close(): void {
     for (const s of this.#sources) s.close();
   }
+  /** The same as `close`. */
   [Symbol.dispose](): void {
     this.close();
   }

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { repoDir, sharedDir } from "../../tests/shared.ts";
+import { needingShared, repoDir, sharedDir } from "../../tests/shared.ts";
 import { bufferSource, type ByteSource, fileSource } from "../bytes.ts";
 import { FormatError } from "../errors.ts";
 import { everyValue, Raw, smallFile } from "./_testing.ts";
@@ -195,8 +195,7 @@ function* ggufFiles(dir: string): Generator<string> {
 }
 
 Deno.test({
-  name: "encodeHeader() gives back the header of every file in the shared folder (ignored where it is absent)",
-  ignore: !sharedDir,
+  ...needingShared("encodeHeader() gives back the header of every file in the shared folder"),
   fn() {
     let n = 0;
     for (const path of ggufFiles(sharedDir!)) {

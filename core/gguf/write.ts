@@ -13,7 +13,9 @@ import type { GgmlType } from "./types.ts";
 
 /** What the header says of a tensor. */
 export interface TensorInfo {
+  /** In the file. */
   readonly name: string;
+  /** Of its elements. */
   readonly type: GgmlType;
   /** Fastest first; written as given, so trailing ones are the caller's choice. */
   readonly ne: readonly number[];
@@ -29,7 +31,7 @@ export interface WritableTarget {
   finish(): void;
   /** Gives up and leaves nothing behind. Harmless after `finish`. */
   abort(): void;
-  /** Stops and keeps what is written, for a later run to go on from. */
+  /** Stops, and keeps what is written for a later run. */
   suspend?(): void;
 }
 
@@ -38,9 +40,8 @@ export function partialPath(path: string): string {
   return path + ".partial";
 }
 
-/** The error for a file that cannot be written, whatever the system says of it. */
-export function unwritable(path: string, cause: unknown): FormatError {
-  const hint = osHint(cause);
+/** The error for a file that cannot be written, with the system's reason. */
+export function unwritable(path: string, cause: unknown, hint = osHint(cause)): FormatError {
   return new FormatError("format.unwritable", `Cannot write ${path}: ${osReason(cause)}`, {
     at: { file: path },
     ...hint === undefined ? {} : { hint },
@@ -65,7 +66,7 @@ export function writeAll(file: Deno.FsFile, bytes: Uint8Array, path: string): vo
 /**
  * A file written as `path.partial` and renamed to `path` when finished.
  *
- * @param keep Bytes of an earlier, suspended run to keep; writing goes on after them.
+ * @param keep Bytes of an earlier, suspended run to keep; the new bytes follow them.
  * @throws {FormatError} `format.unwritable` when it cannot be created.
  */
 export function fileTarget(path: string, keep: number = 0): WritableTarget {
@@ -410,7 +411,7 @@ export class GgufWriter implements Disposable {
   }
 }
 
-/** A partial file can be gone on with when it starts with the very header and is long enough. */
+/** A partial file can be continued when it starts with the same header and is long enough. */
 function checkPartial(path: string, header: Uint8Array, keep: number): void {
   const partial = partialPath(path);
   const fail = (what: string) =>

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import * as fc from "fast-check";
+import * as fc from "npm:fast-check@4.11.0";
 import { PlanError } from "../errors.ts";
 import type { DeviceInfo } from "../program/backend.ts";
 import { chooseContext } from "./context.ts";

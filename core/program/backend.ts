@@ -6,20 +6,29 @@
 import type { GgmlType } from "../gguf/types.ts";
 import type { Program } from "./program.ts";
 
+/** A device of a backend. */
 export interface DeviceInfo {
+  /** Its number in the backend; 0 is the host. */
   readonly index: number;
   /** `cpu`, `cuda`, `reference`. */
   readonly kind: string;
+  /** As its maker calls it. */
   readonly name: string;
+  /** Memory it has. */
   readonly memory_bytes: number;
+  /** Memory that was free when the backend was opened. */
   readonly free_bytes: number;
+  /** Instruction sets, or compute capability. */
   readonly features: readonly string[];
 }
 
 /** Bytes of a file. */
 export interface FileRange {
+  /** Of the file. */
   readonly path: string;
+  /** First byte. */
   readonly offset: number;
+  /** How many. */
   readonly bytes: number;
 }
 
@@ -44,8 +53,8 @@ export interface TensorHandle extends Disposable {
 
 export interface CacheSpec {
   readonly device: number;
-  /** One entry per stream: element type (f32, f16 or q8_0) and elements per token. */
-  readonly streams: readonly { readonly type: GgmlType; readonly ne: number }[];
+  /** One entry per stream: element type (f32, f16 or q8_0), elements of a row, and positions for which there is a row. */
+  readonly streams: readonly { readonly type: GgmlType; readonly ne: number; readonly ratio: number }[];
   readonly page_size: number;
   readonly n_pages: number;
 }
@@ -62,15 +71,18 @@ export interface CacheHandle extends Disposable {
 export interface StepInput {
   readonly tokens: Int32Array;
   readonly positions: Int32Array;
-  /** Row of `pages` for each token. */
+  /** Row of the page tables for each token. */
   readonly seqs: Int32Array;
   readonly outRows: Int32Array;
   /** One per output row, -1 for none. */
   readonly targets: Int32Array;
-  /** `[n_seq, n_page]` page ids, -1 past a sequence's end. */
-  readonly pages: Int32Array;
+  /** For each cache `[n_seq, n_page]` page ids: -1 past a sequence's end, and before what a row of the step can still reach. */
+  readonly pages: readonly Int32Array[];
+  /** Pages of one sequence, for each cache. */
+  readonly n_page: readonly number[];
   readonly n_seq: number;
-  readonly n_page: number;
+  /** For each derived input of the program `[n_tok, n]`. */
+  readonly derived: readonly (Int32Array | Float32Array)[];
 }
 
 export interface ProgramHandle extends Disposable {
@@ -97,17 +109,25 @@ export interface QuantizeJob {
   readonly device?: number;
 }
 
+/** Whatever does the arithmetic. Users of the library get one from `openBackend` and hand it on; its methods are for the engine. */
 export interface Backend extends Disposable {
+  /** All devices; the first is the host. */
   readonly devices: readonly DeviceInfo[];
+  /** @internal */
   loadTensor(spec: TensorSpec): Promise<TensorHandle>;
+  /** @internal */
   createCache(spec: CacheSpec): CacheHandle;
-  /** `weights` in the order of `program.weights`. */
+  /**
+   * `weights` in the order of `program.weights`.
+   * @internal
+   */
   createProgram(program: Program, weights: readonly TensorHandle[], caches: readonly CacheHandle[]): ProgramHandle;
 
   /**
    * Encodes rows; bit-exact on every backend. Gives `dst` back.
    * @throws {NativeError} `native.data` when the source has a NaN, an infinity or an invalid scale, or the result has one;
    * `native.io` when the source cannot be read
+   * @internal
    */
   quantize(job: QuantizeJob): Promise<Uint8Array>;
   /** Decodes `n` elements to f32; `device` 0 is the host. */

@@ -6,7 +6,12 @@ import { OPS } from "./ops.ts";
 import type { Program } from "./program.ts";
 
 export const PROGRAM_MAGIC = 0x52504c42;
-export const PROGRAM_VERSION = 1;
+export const PROGRAM_VERSION = 2;
+
+/** The most pages of one sequence in each cache. */
+export function cachePages(p: Program): number[] {
+  return p.caches.map((c) => c.state ? 1 : p.n_page);
+}
 
 /** @returns Little-endian u32 words. */
 export function encodeProgram(p: Program): Uint8Array {
@@ -16,12 +21,13 @@ export function encodeProgram(p: Program): Uint8Array {
     p.n_tok,
     p.n_out,
     p.n_seq,
-    p.n_page,
+    p.caches.length,
     p.tensors.length,
     p.ops.length,
     p.outputs.length,
+    ...cachePages(p),
   ];
-  for (const t of p.tensors) words.push(t.kind, t.type.id, ...t.ne, t.ref, t.device);
+  for (const t of p.tensors) words.push(t.kind, t.type.id, ...t.ne, t.ref, t.device, t.offset, ...t.nb, t.limit);
   const f32 = new Float32Array(1);
   const bits = new Uint32Array(f32.buffer);
   for (const op of p.ops) {
@@ -31,7 +37,7 @@ export function encodeProgram(p: Program): Uint8Array {
       if (info.params[i][1] === "f32") {
         f32[0] = value;
         words.push(bits[0]);
-      } else words.push(value);
+      } else words.push(value >>> 0);
     });
   }
   for (const o of p.outputs) words.push(o.tensor);

@@ -1,13 +1,14 @@
 /**
- * A Hugging Face folder: its safetensors files as one set of tensors, and its JSON files. What is wrong with the files
- * is found before any tensor is used, and told all at once.
+ * A Hugging Face folder: its safetensors files as one set of tensors, and its JSON files. All that is wrong with the files
+ * is reported at once, before any tensor is used.
  * @module
  */
 import { type ByteSource, decodeUtf8 } from "../bytes.ts";
 import { FormatError, problemList, shortList } from "../errors.ts";
 import { openSafetensors, type SafetensorsFile, type SafetensorsTensor } from "./file.ts";
 
-const INDEX = "model.safetensors.index.json";
+/** Indexes by the layouts that a release may come in: the hub's, and Mistral's own. The first that is there counts. */
+const INDEXES = ["model.safetensors.index.json", "consolidated.safetensors.index.json"];
 const SHARD = /^(.*?)-?(\d{5})-of-(\d{5})\.safetensors$/;
 /** Largest JSON or text file that is read whole. */
 const MAX_TEXT = 256 * 1024 * 1024;
@@ -23,13 +24,16 @@ export class Checkpoint implements Disposable {
     readonly files: readonly SafetensorsFile[],
     /** By name; files in their order, tensors in the order of their data. */
     readonly tensors: ReadonlyMap<string, SafetensorsTensor>,
-    /** What is odd about the files and does no harm; for the user to see. */
+    /** Warnings about the files, each a sentence for the user. */
     readonly warnings: readonly string[],
   ) {
     this.#byPath = new Map(files.map((f) => [f.path, f]));
   }
 
-  /** @throws {FormatError} `format.missing_tensor` */
+  /**
+   * A tensor by name.
+   * @throws {FormatError} `format.missing_tensor`
+   */
   tensor(name: string): SafetensorsTensor {
     const t = this.tensors.get(name);
     if (t) return t;
@@ -61,9 +65,11 @@ export class Checkpoint implements Disposable {
     return readJson(this.dir + file);
   }
 
+  /** Closes the files. */
   close(): void {
     for (const f of this.files) f.close();
   }
+  /** The same as `close`. */
   [Symbol.dispose](): void {
     this.close();
   }
@@ -135,11 +141,14 @@ export function weightMap(path: string, index: unknown): Map<string, string> {
   return new Map(entries as [string, string][]);
 }
 
+/** How a folder is opened. */
 export interface OpenCheckpointOptions {
   /** How files are opened; by path where left out. */
   open?: (path: string) => string | ByteSource;
-  /** Only these files, whatever the index names: a checkpoint of which the rest is still to come. */
+  /** Opens only these files, whatever the index names: the other files of the checkpoint have not arrived yet. */
   files?: readonly string[];
+  /** Tensors that the index may name though no file has them. */
+  mayLack?: (tensor: string) => boolean;
 }
 
 /**
@@ -150,26 +159,28 @@ export interface OpenCheckpointOptions {
  */
 export function openCheckpoint(dir: string, options: OpenCheckpointOptions = {}): Checkpoint {
   const folder = dir.endsWith("/") ? dir : dir + "/";
-  return new Opener(folder, options.open ?? ((path) => path)).open(options.files);
+  return new Opener(folder, options).open(options.files);
 }
 
 class Opener {
   readonly #problems: string[] = [];
   readonly #warnings: string[] = [];
   readonly #files = new Map<string, SafetensorsFile>();
+  /** Name of the index, once there is one. */
+  #indexName = INDEXES[0];
 
-  constructor(readonly dir: string, readonly source: (path: string) => string | ByteSource) {}
+  constructor(readonly dir: string, readonly options: OpenCheckpointOptions) {}
 
   open(only: readonly string[] | undefined): Checkpoint {
     const onDisk = this.#list();
     try {
-      const index = only ? undefined : this.#index();
-      const names = only ?? (index ? [...new Set(index.values())].sort() : this.#unindexed(onDisk));
+      const index = only ? undefined : this.#index(onDisk);
+      const names = only ?? (index ? this.#indexed(index, onDisk) : this.#unindexed(onDisk));
       const missing = names.filter((n) => !onDisk.includes(n));
       for (const n of names) if (!missing.includes(n)) this.#tryOpen(n);
       if (missing.length > 0) this.#replaceMissing(missing, names, onDisk, index);
       const tensors = this.#tensors();
-      // Files that are missing or broken explain absent tensors; telling both would bury the cause.
+      // Missing or broken files explain absent tensors; a list of those too would bury the cause.
       if (index && this.#problems.length === 0) this.#compare(index, tensors);
       this.#refuse();
       return new Checkpoint(this.dir, [...this.#files.values()], tensors, this.#warnings);
@@ -206,10 +217,22 @@ class Opener {
   }
 
   /** Tensor name to file name, or undefined when there is no index. */
-  #index(): Map<string, string> | undefined {
-    const path = this.dir + INDEX;
-    const json = readJson(path);
-    return json === undefined ? undefined : weightMap(path, json);
+  #index(onDisk: readonly string[]): Map<string, string> | undefined {
+    const isHub = onDisk.includes("model.safetensors"); // a single file, which needs no index
+    for (const name of isHub ? INDEXES.slice(0, 1) : INDEXES) {
+      const json = readJson(this.dir + name);
+      if (json === undefined) continue;
+      this.#indexName = name;
+      return weightMap(this.dir + name, json);
+    }
+    return undefined;
+  }
+
+  /** The files that an index names, except absent files whose tensors may all be absent. */
+  #indexed(index: Map<string, string>, onDisk: readonly string[]): string[] {
+    const { mayLack } = this.options;
+    const wanted = [...index].filter(([tensor, file]) => !mayLack?.(tensor) || onDisk.includes(file));
+    return [...new Set(wanted.map(([, file]) => file))].sort();
   }
 
   /** The files that make up a checkpoint without an index. */
@@ -228,7 +251,7 @@ class Opener {
     if (onDisk.length === 1) return [...onDisk];
     const what = onDisk.length === 0
       ? "it holds no safetensors file"
-      : `it holds ${onDisk.length} safetensors files (${shortList(onDisk)}) and no ${INDEX}`;
+      : `it holds ${onDisk.length} safetensors files (${shortList(onDisk)}) and no ${this.#indexName}`;
     throw new FormatError("format.unreadable", `Cannot open ${this.dir} as a checkpoint: ${what}`, {
       at: { file: this.dir, files: onDisk },
       hint: "give the folder that holds config.json and the safetensors files",
@@ -238,14 +261,14 @@ class Opener {
   #tryOpen(name: string): void {
     if (this.#files.has(name)) return;
     try {
-      this.#files.set(name, openSafetensors(this.source(this.dir + name)));
+      this.#files.set(name, openSafetensors(this.options.open?.(this.dir + name) ?? this.dir + name));
     } catch (error) {
       if (!(error instanceof FormatError)) throw error;
       this.#problems.push(error.message.replace(/^Cannot (read|open) [^:]*: /, `${name}: `));
     }
   }
 
-  /** Missing files are forgiven when others in the folder hold every tensor that the index names. */
+  /** Accepts missing files when the other files of the folder hold every tensor that the index names. */
   #replaceMissing(
     missing: readonly string[],
     names: readonly string[],
@@ -257,9 +280,10 @@ class Opener {
       const before = this.#problems.length;
       for (const n of others) this.#tryOpen(n);
       const has = new Set([...this.#files.values()].flatMap((f) => [...f.tensors.keys()]));
-      if (this.#problems.length === before && [...index.keys()].every((t) => has.has(t))) {
+      const mayLack = this.options.mayLack;
+      if (this.#problems.length === before && [...index.keys()].every((t) => has.has(t) || mayLack?.(t))) {
         this.#warnings.push(
-          `${INDEX} is stale: it names ${names.length} files of which ${missing.length} are not there, but the ` +
+          `${this.#indexName} is stale: it names ${names.length} files of which ${missing.length} are not there, but the ` +
             `${this.#files.size} files present hold all ${index.size} tensors; using them`,
         );
         return;
@@ -270,7 +294,9 @@ class Opener {
       }
       this.#problems.length = before;
     }
-    const stale = others.length > 0 ? `; ${INDEX} does not name ${others.length} other files that are there` : "";
+    const stale = others.length > 0
+      ? `; ${this.#indexName} does not name ${others.length} other files that are there`
+      : "";
     for (const n of missing) this.#problems.push(`${n} is missing`);
     if (stale) this.#problems.push(`the folder has ${onDisk.length} of the ${names.length} files wanted${stale}`);
   }
@@ -291,15 +317,21 @@ class Opener {
     let moved = 0;
     for (const [name, file] of index) {
       const t = tensors.get(name);
-      if (!t) this.#problems.push(`tensor "${name}" is not in ${file}, where ${INDEX} has it, nor in any other file`);
-      else if (t.path !== this.dir + file) moved++;
+      if (!t && this.options.mayLack?.(name)) continue;
+      if (!t) {
+        this.#problems.push(
+          `tensor "${name}" is not in ${file}, where ${this.#indexName} has it, nor in any other file`,
+        );
+      } else if (t.path !== this.dir + file) moved++;
     }
     if (moved > 0 && this.#warnings.length === 0) {
-      this.#warnings.push(`${INDEX} is stale: ${moved} tensors are in other files than it says; using them`);
+      this.#warnings.push(`${this.#indexName} is stale: ${moved} tensors are in other files than it says; using them`);
     }
     const extra = [...tensors.keys()].filter((n) => !index.has(n));
     if (extra.length > 0) {
-      this.#warnings.push(`${extra.length} tensors are in the files and not in ${INDEX}, the first is "${extra[0]}"`);
+      this.#warnings.push(
+        `${extra.length} tensors are in the files and not in ${this.#indexName}, the first is "${extra[0]}"`,
+      );
     }
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Finds a key that an object of a JSON text holds twice, which JSON.parse passes over: two readers may take two
- * different ones of a pair.
+ * Finds a key that an object of a JSON text holds twice. JSON.parse accepts it silently, and two readers may take
+ * different values of the pair.
  * @module
  */
 

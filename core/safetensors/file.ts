@@ -40,20 +40,25 @@ export const MAX_SAFETENSORS_HEADER = 100_000_000;
 
 /** A tensor as a byte range of a file. */
 export interface SafetensorsTensor {
+  /** As in the file. */
   readonly name: string;
   /** A key of {@link SAFETENSORS_DTYPES}. */
   readonly dtype: string;
   /** Slowest first, as PyTorch prints it. */
   readonly shape: readonly number[];
+  /** Of the file that holds it. */
   readonly path: string;
   /** Absolute, in its file. */
   readonly offset: number;
+  /** Of its data. */
   readonly bytes: number;
 }
 
 /** An opened safetensors file. */
 export interface SafetensorsFile extends Disposable {
+  /** Of the file. */
   readonly path: string;
+  /** Bytes of the file. */
   readonly size: number;
   /** By name, in the order of their data. */
   readonly tensors: ReadonlyMap<string, SafetensorsTensor>;
@@ -61,6 +66,7 @@ export interface SafetensorsFile extends Disposable {
   readonly metadata: Readonly<Record<string, string>>;
   /** All bytes of a tensor, or `length` from `start` on. Not to be written to. */
   readTensor(t: SafetensorsTensor, start?: number, length?: number): Uint8Array;
+  /** Closes the file. */
   close(): void;
 }
 

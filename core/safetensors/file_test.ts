@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { bufferSource } from "../bytes.ts";
 import { FormatError } from "../errors.ts";
 import { rawSafetensors, smallSafetensors } from "./_testing.ts";

@@ -16,13 +16,16 @@ export const samplerNames = [
   "temperature",
 ] as const;
 
+/** A stage of the chain of samplers. */
 export type SamplerName = typeof samplerNames[number];
 
+/** How the next token is chosen. Names and meanings are llama.cpp's. */
 export interface SamplingParams {
   /** At or below 0: the best candidate, ties to the lower id. */
   temperature: number;
   /** Half width of the temperature's range, which grows with the entropy of the candidates; 0 is off. */
   dynatemp_range: number;
+  /** Exponent on the entropy in it. */
   dynatemp_exponent: number;
   /** Candidates kept; 0 or less keeps all. */
   top_k: number;
@@ -40,14 +43,17 @@ export interface SamplingParams {
   repeat_penalty: number;
   /** Tokens looked back at by the three penalties: 0 none, -1 all. */
   repeat_last_n: number;
+  /** Taken off the logits of tokens that were seen. */
   presence_penalty: number;
+  /** Taken off once per time that a token was seen. */
   frequency_penalty: number;
   /** Chance that the top choices above `xtc_threshold` are removed but for the last of them. */
   xtc_probability: number;
+  /** Probability from which a choice is a top one. */
   xtc_threshold: number;
   /** Strength of the penalty on repeating a sequence; 0 is off. */
   dry_multiplier: number;
-  /** Below 1 it is the default. */
+  /** Base of the penalty, to the power of the repetition's length. Below 1 it is the default. */
   dry_base: number;
   /** Longest repetition that is free. */
   dry_allowed_length: number;
@@ -57,7 +63,9 @@ export interface SamplingParams {
   dry_breakers: ReadonlySet<number>;
   /** 0 off, 1 or 2: keeps surprise near `mirostat_tau`; replaces every stage but penalties and temperature. */
   mirostat: 0 | 1 | 2;
+  /** Wanted surprise, in nats. */
   mirostat_tau: number;
+  /** How fast it is approached. */
   mirostat_eta: number;
   /** Probability that the chosen tokens have on average, by a draw that favours candidates near it; negative is off. */
   adaptive_target: number;
@@ -65,11 +73,13 @@ export interface SamplingParams {
   adaptive_decay: number;
   /** Added to the logits of tokens before everything else; -Infinity forbids one. */
   logit_bias: ReadonlyMap<number, number>;
+  /** Stages in their order. */
   samplers: readonly SamplerName[];
   /** 32 bits; negative or 0xFFFFFFFF draws one. */
   seed: number;
 }
 
+/** What applies where nothing else is said: llama.cpp's defaults. */
 export const defaultSampling: Readonly<SamplingParams> = {
   temperature: 0.8,
   dynatemp_range: 0,

@@ -12,7 +12,9 @@ import { defaultSampling, type SamplerName, type SamplingParams } from "./params
 import { Random } from "./random.ts";
 import { AdaptiveTarget, dryPenalties, minP, temperature, topP, typical, xtc } from "./stages.ts";
 
+/** Chooses tokens, and remembers those that it chose. */
 export class Sampler {
+  /** In force, defaults included. */
   readonly params: Readonly<SamplingParams>;
   /** The seed in use; differs from the parameter's where that asked for a fresh one. */
   readonly seed: number;
@@ -32,6 +34,7 @@ export class Sampler {
   #mu: number;
   readonly #adaptive: AdaptiveTarget | undefined;
 
+  /** `params` are differences from `defaultSampling`. */
   constructor(params: Partial<SamplingParams>, n_vocab: number) {
     const p = this.params = { ...defaultSampling, ...params };
     if (!(p.dry_base >= 1)) p.dry_base = defaultSampling.dry_base;

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { TextError } from "../errors.ts";
 import { bestIds, logSumExp, orderedIds } from "./candidates.ts";
 import { Sampler, type SamplingParams, topLogprobs } from "./mod.ts";

@@ -94,6 +94,7 @@ export function tokenizerFromGguf(metadata: Metadata, options: TokenizerOptions 
   return new GgufTokenizer(metadata, options.follow ?? "llama.cpp");
 }
 
+/** How a vocabulary is opened. */
 export interface TokenizerOptions {
   /**
    * Whose ids to give where the two differ. The releases bring text into NFC where the file says so

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
-import { sharedDir } from "../../tests/shared.ts";
+import fc from "npm:fast-check@4.11.0";
+import { needingShared, sharedDir } from "../../tests/shared.ts";
 import { trickyStrings } from "../../tests/tricky_strings.ts";
 import { TextError } from "../errors.ts";
 import { ggufValue, Metadata } from "../gguf/metadata.ts";
@@ -272,8 +272,7 @@ Deno.test("follow: release gives the released tokenizer's ids, llama.cpp's ways 
 });
 
 Deno.test({
-  name: "every string of ../shared/models/reference/tokenizer has the released tokenizer's ids",
-  ignore: !sharedDir,
+  ...needingShared("every string of ../shared/models/reference/tokenizer has the released tokenizer's ids"),
   fn: () => {
     const release = tokenizerFromGguf(metadataFromCheckpoint(SMALL.bloom_nano()), { follow: "release" });
     const { strings } = readJson(`${sharedDir}models/reference/tokenizer/tricky_strings.json`);
@@ -294,8 +293,7 @@ async function readGzip(path: string): Promise<Expected> {
 }
 
 Deno.test({
-  name: "every reference vocabulary (../shared/vocab): ids and detokenized bytes are llama.cpp's",
-  ignore: !sharedDir,
+  ...needingShared("every reference vocabulary (../shared/vocab): ids and detokenized bytes are llama.cpp's"),
   fn: async (t) => {
     const vocabDir = `${sharedDir}vocab/`;
     for (const { name: file } of Deno.readDirSync(vocabDir)) {

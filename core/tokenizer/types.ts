@@ -5,6 +5,7 @@
 
 import type { IdBuffer } from "./id_buffer.ts";
 
+/** How text becomes ids. */
 export interface EncodeOptions {
   /** Put bos first and eos last where the vocabulary says so. Default false. */
   addSpecial?: boolean;
@@ -12,6 +13,7 @@ export interface EncodeOptions {
   parseSpecial?: boolean;
 }
 
+/** How ids become text. */
 export interface DecodeOptions {
   /** Show the text of control tokens. Default false. */
   special?: boolean;
@@ -29,30 +31,49 @@ export interface TokenStream {
 
 /** Ids of tokens with a role; null where the vocabulary has none. */
 export interface SpecialIds {
+  /** Begins a text. */
   readonly bos: number | null;
+  /** Ends a text. */
   readonly eos: number | null;
+  /** Ends a turn. */
   readonly eot: number | null;
+  /** Ends a message that is not the turn's last. */
   readonly eom: number | null;
+  /** Stands for what the vocabulary lacks. */
   readonly unk: number | null;
+  /** Separates two texts. */
   readonly sep: number | null;
+  /** Fills up a batch. */
   readonly pad: number | null;
+  /** Hides a token. */
   readonly mask: number | null;
+  /** Before the text in front of the gap. */
   readonly fim_pre: number | null;
+  /** Before the text behind the gap. */
   readonly fim_suf: number | null;
+  /** Where the gap is. */
   readonly fim_mid: number | null;
+  /** Pads fill-in-the-middle prompts. */
   readonly fim_pad: number | null;
+  /** Begins a repository's name. */
   readonly fim_rep: number | null;
+  /** Begins a file's name. */
   readonly fim_sep: number | null;
 }
 
+/** Text to token ids and back. */
 export interface Tokenizer extends SpecialIds {
+  /** Number of ids. */
   readonly n_vocab: number;
   /** `tokenizer.ggml.model`. */
   readonly model: string;
   /** `tokenizer.ggml.pre`, "default" where it is missing. */
   readonly pre: string;
+  /** Whether the vocabulary wants bos before a text. */
   readonly addBos: boolean;
+  /** Whether the vocabulary wants eos after a text. */
   readonly addEos: boolean;
+  /** Whether a space is put before a text. */
   readonly addSpacePrefix: boolean;
   /** Ids that end a generation. */
   readonly eogIds: ReadonlySet<number>;
@@ -73,12 +94,15 @@ export interface Tokenizer extends SpecialIds {
   tokenId(text: string): number | null;
   /** Control, unknown or user-defined: matched as a whole in text. */
   isSpecial(id: number): boolean;
+  /** Never part of a text by itself. */
   isControl(id: number): boolean;
+  /** Put in by whoever made the vocabulary; recognised in any text. */
   isUserDefined(id: number): boolean;
   /** Unused slots of the vocabulary; they have no text. */
   isUnused(id: number): boolean;
   /** Text of a whole sequence; invalid UTF-8 becomes U+FFFD. */
   decode(ids: ArrayLike<number>, options?: DecodeOptions): string;
+  /** Bytes of a whole sequence. */
   decodeBytes(ids: ArrayLike<number>, options?: DecodeOptions): Uint8Array;
   /** A decoder of one growing sequence. Pieces come as they are: no space is removed anywhere. */
   stream(options?: { special?: boolean }): TokenStream;

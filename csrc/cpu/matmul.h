@@ -42,19 +42,18 @@ class Matmul {
   void run();
 
  private:
-  void quantize(uint64_t n_in);
+  void encode(uint64_t n_in);
   void packed_groups(const MatmulPart &part, uint64_t begin, uint64_t end, uint32_t thread);
   void row_groups(const MatmulPart &part, uint64_t begin, uint64_t end, uint32_t thread);
 
   ThreadPool &pool_;
   const Kernels &k_;
   uint64_t act_bytes_ = 0, row_floats_ = 0, wide_bytes_ = 0, panel_floats_ = 0;
-  Buffer acts_;                       // quantized rows: set after set, tile after tile
-  Buffer wide_;                       // an expanded group for each thread
+  Buffer acts_;                       // encoded rows, in the order of x
+  Buffer wide_;                       // two expanded groups for each thread
   Buffer weight_rows_;                // decoded weight rows for each thread
   Buffer panels_;                     // a panel of float weights and its sums for each thread
-  std::vector<uint64_t> set_offset_;  // of each set's tiles in acts_
-  std::vector<uint32_t> first_tile_, first_group_;
+  std::vector<uint32_t> first_group_;
 };
 
 }  // namespace bl

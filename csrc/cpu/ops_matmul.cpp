@@ -1,27 +1,41 @@
-// ops_matmul.cpp: MUL_MAT and MUL_MAT_ID. Neighbouring ops with the same source are one job: the source is quantized once and the
+// ops_matmul.cpp: MUL_MAT and MUL_MAT_ID. Neighbouring ops with the same source are one job: the source is encoded once and the
 // threads meet once.
 #include <algorithm>
 
 #include "exec.h"
 
 namespace bl {
+namespace {
 
+// One past the last op that may run with op `first`: at most FUSE_WINDOW follow it.
+size_t last_fused(const Program &p, size_t first) { return std::min(p.ops.size(), first + FUSE_WINDOW + 1); }
+
+}  // namespace
+
+// Rows of the same matrix are one row set: all of them, or those of one head where W has a matrix for each.
 size_t CpuExec::mul_mat(size_t first) {
   const Op &op = p_.ops[first];
-  const Tensor &x = p_.tensors[op.src[1]];
+  const uint32_t source = op.src[BL_SRC_MUL_MAT_X];
+  const uint64_t n_matrix = p_.tensors[op.src[BL_SRC_MUL_MAT_W]].ne[2];
   size_t end = first + 1;
-  while (end < p_.ops.size() && p_.ops[end].code == BL_OP_MUL_MAT && p_.ops[end].src[1] == op.src[1]) end++;
-  const uint64_t n_in = x.ne[0];
-  const uint32_t n_rows = uint32_t(rows(op.src[1]) * (x.row_elems / n_in));
+  while (end < last_fused(p_, first) && p_.ops[end].code == BL_OP_MUL_MAT && p_.ops[end].src[BL_SRC_MUL_MAT_X] == source &&
+         p_.tensors[p_.ops[end].src[BL_SRC_MUL_MAT_W]].ne[2] == n_matrix)
+    end++;
+  const Lines x = lines(source);
+  const uint64_t n = n_lines(source), per_set = n / n_matrix;
   matmul_.clear(end - first);
-  matmul_.sets.push_back({0, n_rows});
-  for (uint32_t r = 0; r < n_rows; r++) matmul_.x.push_back(f32(op.src[1]) + r * n_in);
+  for (uint64_t h = 0; h < n_matrix; h++) {
+    matmul_.sets.push_back({uint32_t(h * per_set), uint32_t(per_set)});
+    for (uint64_t r = 0; r < per_set; r++) matmul_.x.push_back(x.at(r * n_matrix + h));
+  }
   for (size_t i = first; i < end; i++) {
-    const CpuTensor &w = weight(p_.ops[i].src[0]);
+    const CpuTensor &w = weight(p_.ops[i].src[BL_SRC_MUL_MAT_W]);
     const uint32_t output = uint32_t(i - first);
-    float *y = f32(p_.ops[i].dst[0]);
-    for (uint32_t r = 0; r < n_rows; r++) matmul_.y[output].push_back(y + r * w.ne[1]);
-    matmul_.parts.push_back({&w, 0, 0, output});
+    float *y = result(p_.ops[i].dst[0]);
+    for (uint64_t h = 0; h < n_matrix; h++) {
+      for (uint64_t r = 0; r < per_set; r++) matmul_.y[output].push_back(y + (r * n_matrix + h) * w.ne[1]);
+      matmul_.parts.push_back({&w, h, uint32_t(h), output});
+    }
   }
   matmul_.run();
   return end;
@@ -30,18 +44,17 @@ size_t CpuExec::mul_mat(size_t first) {
 // Rows are sorted by expert (a stable counting sort over (token, slot)); each expert's rows are one row set.
 size_t CpuExec::mul_mat_id(size_t first) {
   const Op &op = p_.ops[first];
-  const Tensor &x = p_.tensors[op.src[1]], &ids = p_.tensors[op.src[2]];
+  const uint32_t source = op.src[BL_SRC_MUL_MAT_ID_X], ids = op.src[BL_SRC_MUL_MAT_ID_IDS];
   size_t end = first + 1;
-  while (end < p_.ops.size() && p_.ops[end].code == BL_OP_MUL_MAT_ID && p_.ops[end].src[1] == op.src[1] &&
-         p_.ops[end].src[2] == op.src[2] && p_.ops[end].src.size() == 3 && op.src.size() == 3)
+  while (end < last_fused(p_, first) && p_.ops[end].code == BL_OP_MUL_MAT_ID && p_.ops[end].src[BL_SRC_MUL_MAT_ID_X] == source &&
+         p_.ops[end].src[BL_SRC_MUL_MAT_ID_IDS] == ids)
     end++;
-  const uint64_t n_in = x.ne[0], k = ids.ne[0], n_rows = rows(op.src[2]) * k;
-  const int32_t *id = i32(op.src[2]);
-  const bool mapped = op.src.size() > 3;
-  const uint64_t n_expert = mapped ? p_.tensors[op.src[3]].ne[1] : p_.tensors[op.src[0]].ne[2];
+  const Lines x = lines(source), id = lines(ids);
+  const uint64_t k = id.n, n_rows = rows(ids) * k, n_expert = p_.tensors[op.src[BL_SRC_MUL_MAT_ID_W]].ne[2];
+  const auto expert = [&](uint64_t r) { return uint32_t(reinterpret_cast<const int32_t *>(id.of(r / k))[r % k]); };
 
   expert_count_.assign(n_expert, 0);
-  for (uint64_t r = 0; r < n_rows; r++) expert_count_[uint32_t(id[r])]++;
+  for (uint64_t r = 0; r < n_rows; r++) expert_count_[expert(r)]++;
   matmul_.clear(end - first);
   expert_row_.assign(n_expert, 0);
   uint32_t at = 0;
@@ -51,23 +64,15 @@ size_t CpuExec::mul_mat_id(size_t first) {
     const uint32_t set = uint32_t(matmul_.sets.size());
     matmul_.sets.push_back({at, expert_count_[e]});
     at += expert_count_[e];
-    for (size_t i = first; i < end; i++) {
-      const CpuTensor *w = &weight(p_.ops[i].src[0]);
-      uint64_t matrix = e;
-      if (mapped) {
-        const std::vector<int32_t> &map = weights_[p_.tensors[op.src[3]].ref]->host_i32;
-        if (map[2 * e] > 0) w = &weight(op.src[size_t(3 + map[2 * e])]);
-        matrix = uint64_t(map[2 * e + 1]);
-      }
-      matmul_.parts.push_back({w, matrix, set, uint32_t(i - first)});
-    }
+    for (size_t i = first; i < end; i++)
+      matmul_.parts.push_back({&weight(p_.ops[i].src[BL_SRC_MUL_MAT_ID_W]), e, set, uint32_t(i - first)});
   }
   matmul_.x.resize(n_rows);
   for (auto &y : matmul_.y) y.resize(n_rows);
   for (uint64_t r = 0; r < n_rows; r++) {
-    const uint32_t to = expert_row_[uint32_t(id[r])]++;
-    matmul_.x[to] = f32(op.src[1]) + (x.ne[1] == 1 ? r / k : r) * n_in;
-    for (size_t i = first; i < end; i++) matmul_.y[i - first][to] = f32(p_.ops[i].dst[0]) + r * p_.tensors[p_.ops[i].dst[0]].ne[0];
+    const uint32_t to = expert_row_[expert(r)]++;
+    matmul_.x[to] = x.per_row == 1 ? x.of(r / k) : x.of(r / k, r % k);
+    for (size_t i = first; i < end; i++) matmul_.y[i - first][to] = result(p_.ops[i].dst[0]) + r * p_.tensors[p_.ops[i].dst[0]].dim[0];
   }
   matmul_.run();
   return end;

@@ -76,11 +76,23 @@ Layout layout_of(uint32_t type);
 // Packs one group of n_rows <= 8 rows of n_in values.   rows: the first row in the file's layout, row_bytes apart
 void pack_group(Layout layout, const uint8_t *rows, uint64_t row_bytes, uint32_t n_rows, uint64_t n_in, uint8_t *group);
 
-// Quantized activations: for each block of 32 values one record of R rows (R = 1..TILE):
-//   q i8[R][32] · d f32[R] · s f32[R], d times the sum of q · sums i16[R][2], sums of q over each 16
-// A tile of R rows is n_in / 32 records; tiles of TILE rows follow each other, the last may have fewer rows.
-constexpr uint32_t ACT_BYTES = 44;  // of one row's share of a record
+// Activation rows as 14-bit integers: for each superblock of 256 values (the last filled up with zeros) one record. x = d q,
+// q = 128 hi + lo with hi in [-64, 64], lo in [-64, 63], so that a product with codes is two products of bytes.
+constexpr uint32_t SUPER = 256;
 
-inline uint64_t act_row_bytes(uint64_t n_in) { return n_in / 32 * ACT_BYTES; }
+struct alignas(64) ActRow {
+  int8_t hi[SUPER], lo[SUPER];
+  int16_t sum16[2][16];  // sums of hi, of lo, over each 16 values
+  int16_t sum32[2][8];   // over each 32
+  float d;
+  uint8_t pad[28];
+};
+static_assert(sizeof(ActRow) == 640, "records are whole cache lines");
+
+inline uint64_t act_records(uint64_t n_in) { return (n_in + SUPER - 1) / SUPER; }
+
+// Superblock values of a row are added in four spans of equal length, in order, and then the spans in order: so that a product may be
+// split along k without another sum. The span's length is a function of the row's length alone.
+inline uint64_t span_length(uint64_t n_super) { return (n_super + 3) / 4; }
 
 }  // namespace bl

@@ -77,6 +77,16 @@ static inline float max_of8(f32x8 a) {
   m = _mm_max_ps(m, _mm_movehl_ps(m, m));
   return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
 }
+static inline f32x8 sqrt8(f32x8 a) { return {_mm256_sqrt_ps(a.v)}; }
+// a < b ? x : y
+static inline f32x8 pick_less8(f32x8 a, f32x8 b, f32x8 x, f32x8 y) {
+  return {_mm256_blendv_ps(y.v, x.v, _mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ))};
+}
+// The size of a with the sign of b.
+static inline f32x8 copysign8(f32x8 a, f32x8 b) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  return {_mm256_or_ps(_mm256_andnot_ps(sign, a.v), _mm256_and_ps(sign, b.v))};
+}
 static inline float fma1(float a, float b, float c) { return _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(a), _mm_set_ss(b), _mm_set_ss(c))); }
 
 #else
@@ -129,6 +139,10 @@ static inline float max_of8(f32x8 a) {
   return m;
 }
 
+static inline f32x8 sqrt8(f32x8 a) { BL_LANES(std::sqrt(a.v[i])); }
+static inline f32x8 pick_less8(f32x8 a, f32x8 b, f32x8 x, f32x8 y) { BL_LANES(a.v[i] < b.v[i] ? x.v[i] : y.v[i]); }
+static inline f32x8 copysign8(f32x8 a, f32x8 b) { BL_LANES(std::copysign(a.v[i], b.v[i])); }
+
 #undef BL_LANES
 
 #endif
@@ -144,6 +158,14 @@ static inline void store_part(float *p, f32x8 a, uint64_t n) {
   float v[8];
   store8(v, a);
   memcpy(p, v, n * sizeof(float));
+}
+
+// The first n <= 8 lanes.
+static inline f32x8 load_up_to(const float *p, uint64_t n) { return n >= 8 ? load8(p) : load_part(p, n); }
+
+static inline void store_up_to(float *p, f32x8 a, uint64_t n) {
+  if (n >= 8) store8(p, a);
+  else store_part(p, a, n);
 }
 
 // e^x to about one unit in the last place; below -87.3 it stays at 1.2e-38, above 88.3 at 2.4e38; NaN stays.

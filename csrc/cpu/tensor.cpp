@@ -53,7 +53,8 @@ CpuTensor::CpuTensor(ThreadPool &pool, const TensorSource &s) {
     if (s.file != nullptr) release(s.data, s.n_bytes);
     return;
   }
-  const bool aligned = reinterpret_cast<uintptr_t>(s.data) % 32 == 0;
+  // A table that rows are only taken from may be far larger than memory: it stays in the file wherever its numbers can be read.
+  const bool aligned = reinterpret_cast<uintptr_t>(s.data) % (s.uses == BL_USE_ROWS ? t.bytes : 32) == 0;
   if (s.file != nullptr && (s.uses & BL_USE_VECTOR) == 0 && (aligned || t.block > 1)) {
     file_ = s.file;
     rows = s.data;
@@ -65,12 +66,12 @@ CpuTensor::CpuTensor(ThreadPool &pool, const TensorSource &s) {
 }
 
 CpuCache::CpuCache(const CacheShape &c) {
-  for (size_t s = 0; s < c.type.size(); s++) streams_.emplace_back(c.row_bytes(s) * c.page_size * c.n_pages, "a cache");
+  for (size_t s = 0; s < c.type.size(); s++) streams_.emplace_back(c.row_bytes(s) * c.page_rows(s) * c.n_pages, "a cache");
 }
 
 void CpuCache::copy(const int32_t *src, const int32_t *dst, uint32_t n) {
   for (size_t s = 0; s < streams_.size(); s++) {
-    const uint64_t bytes = shape.row_bytes(s) * shape.page_size;
+    const uint64_t bytes = shape.row_bytes(s) * shape.page_rows(s);
     for (uint32_t i = 0; i < n; i++)
       if (src[i] != dst[i]) memcpy(stream(s) + uint32_t(dst[i]) * bytes, stream(s) + uint32_t(src[i]) * bytes, bytes);
   }
@@ -79,7 +80,7 @@ void CpuCache::copy(const int32_t *src, const int32_t *dst, uint32_t n) {
 void CpuCache::read(const int32_t *pages, uint32_t n, uint8_t *data) {
   for (uint32_t i = 0; i < n; i++)
     for (size_t s = 0; s < streams_.size(); s++) {
-      const uint64_t bytes = shape.row_bytes(s) * shape.page_size;
+      const uint64_t bytes = shape.row_bytes(s) * shape.page_rows(s);
       memcpy(data, stream(s) + uint32_t(pages[i]) * bytes, bytes);
       data += bytes;
     }
@@ -88,7 +89,7 @@ void CpuCache::read(const int32_t *pages, uint32_t n, uint8_t *data) {
 void CpuCache::write(const int32_t *pages, uint32_t n, const uint8_t *data) {
   for (uint32_t i = 0; i < n; i++)
     for (size_t s = 0; s < streams_.size(); s++) {
-      const uint64_t bytes = shape.row_bytes(s) * shape.page_size;
+      const uint64_t bytes = shape.row_bytes(s) * shape.page_rows(s);
       memcpy(stream(s) + uint32_t(pages[i]) * bytes, data, bytes);
       data += bytes;
     }

@@ -34,8 +34,13 @@ class CpuCache : public DeviceCache {
   void read(const int32_t *pages, uint32_t n, uint8_t *data) override;
   void write(const int32_t *pages, uint32_t n, const uint8_t *data) override;
 
-  // Row `page * page_size + slot` of stream s is at stream(s) + row * shape.row_bytes(s).
+  // Row `page * shape.page_rows(s) + slot` of stream s is at stream(s) + row * shape.row_bytes(s).
   uint8_t *stream(size_t s) { return streams_[s].data(); }
+  // The row of position `last`, the last of those that it stands for, in a sequence with these pages.
+  uint8_t *row(size_t s, const int32_t *pages, uint32_t last) {
+    const uint64_t slot = uint64_t(uint32_t(pages[last / shape.page_size])) * shape.page_rows(s) + last % shape.page_size / shape.ratio[s];
+    return stream(s) + slot * shape.row_bytes(s);
+  }
 
  private:
   std::vector<Buffer> streams_;

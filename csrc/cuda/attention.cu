@@ -109,8 +109,10 @@ __device__ void load_queries(uint8_t *shared, const AttentionArgs &p, int lane, 
 //   o[tile][i] is row g + 8 (i / 2), dimension group * 64 + tile * 8 + 2 t + i % 2. Groups of dimensions are `first`, `first + step`, ...
 template <int D, class Begin, class Take>
 __device__ void chunk_state(const uint8_t *queries, const uint8_t *keys, const uint8_t *values, uint32_t first_key,
-                            const int32_t (&position)[2], uint32_t window, float scale, int lane, int first, int step, float (&largest)[2],
+                            const int32_t (&position)[2], const AttentionArgs &p, int lane, int first, int step, float (&largest)[2],
                             float (&sum)[2], Begin begin, Take take) {
+  const uint32_t window = p.window;
+  const float scale_log2 = p.scale * LOG2_E;
   const int g = lane / 4, t = lane % 4;
   float s[KEY_TILES][4] = {};
 #pragma unroll
@@ -141,7 +143,7 @@ __device__ void chunk_state(const uint8_t *queries, const uint8_t *keys, const u
     for (int i = 0; i < 4; i++) {
       const int32_t key = int32_t(first_key) + n * 8 + 2 * t + i % 2, at = position[i / 2];
       const bool seen = key <= at && (window == 0 || key + int32_t(window) > at);
-      s[n][i] = seen ? __fmul_rn(s[n][i], scale) : -INFINITY;
+      s[n][i] = seen ? score_of(s[n][i], p.scale, scale_log2, p.softcap) : -INFINITY;
       largest[i / 2] = fmaxf(largest[i / 2], s[n][i]);
     }
 #pragma unroll
@@ -193,11 +195,10 @@ __device__ void chunk_state(const uint8_t *queries, const uint8_t *keys, const u
 struct TileRows {
   uint32_t heads, first_head;  // heads per token here; the first one
   AttentionTile tile;
-  const int32_t *order;
   __device__ bool operator()(uint32_t i, uint32_t &token, uint32_t &head) const {
     const uint32_t at = i / heads;
     const bool live = int(at) < tile.count;
-    token = live ? uint32_t(order[tile.first + at]) : 0;
+    token = live ? uint32_t(tile.first) + at : 0;
     head = first_head + i % heads;
     return live;
   }
@@ -207,7 +208,7 @@ __device__ inline TileRows tile_rows(const AttentionArgs &p, const AttentionTile
   const uint32_t group = p.n_head / p.n_head_kv, blocks = ceil_div(group, 16u), heads = ceil_div(group, blocks);
   kv_head = block / blocks;
   const uint32_t first = block % blocks * heads;
-  return {min(heads, group - first), kv_head * group + first, tile, p.order};
+  return {min(heads, group - first), kv_head * group + first, tile};
 }
 
 template <int D>
@@ -221,7 +222,7 @@ __global__ __launch_bounds__(SPLIT_WARPS *WARP) void split_kernel(const __grid_c
   const AttentionTile tile = p.tiles[blockIdx.y];
   uint32_t kv_head;
   const TileRows rows = tile_rows(p, tile, blockIdx.z, kv_head);
-  const int32_t first_position = p.positions[p.order[tile.first]], last_position = p.positions[p.order[tile.first + tile.count - 1]];
+  const int32_t first_position = p.positions[tile.first], last_position = p.positions[tile.first + tile.count - 1];
   const int32_t first_seen = p.window == 0 ? 0 : max(0, first_position - int32_t(p.window) + 1);
   const int32_t *pages = p.pages + uint64_t(tile.seq) * p.n_page;
   uint32_t token[2], head[2];
@@ -245,7 +246,7 @@ __global__ __launch_bounds__(SPLIT_WARPS *WARP) void split_kernel(const __grid_c
     if (warp < D / 64) {
       float largest[2], sum[2];
       chunk_state<D>(
-          queries, keys, values, first_key, position, p.window, p.scale * LOG2_E, lane, warp, SPLIT_WARPS, largest, sum,
+          queries, keys, values, first_key, position, p, lane, warp, SPLIT_WARPS, largest, sum,
           [&] {
             for (int r = 0; r < 2; r++)
               if (warp == 0 && t == 0 && position[r] >= 0)
@@ -295,6 +296,11 @@ __global__ __launch_bounds__(256) void combine_kernel(const __grid_constant__ At
     sum = merge(sum, keep, s.y, take);
     value = merge(value, keep, v, take);
   }
+  if (p.sinks != nullptr && (!ENCODE || head < p.n_head)) {
+    float keep, take;
+    merge_weights(largest, __fmul_rn(p.sinks[head], LOG2_E), keep, take);
+    sum = merge(sum, keep, 1.0f, take), value = __fmul_rn(value, keep);
+  }
   value = attention_result(value, sum);
   if (p.y != nullptr && d < p.head_dim_v) p.y[(uint64_t(token) * p.n_head + head) * p.head_dim_v + d] = value;
   if constexpr (ENCODE) {
@@ -322,7 +328,7 @@ __global__ __launch_bounds__(WALK_WARPS *WARP, D <= 128 ? 2 : 1) void walk_kerne
   const AttentionTile tile = p.tiles[*p.n_tiles - 1 - blockIdx.x];
   uint32_t kv_head;
   const TileRows rows = tile_rows(p, tile, blockIdx.y, kv_head);
-  const int32_t first_position = p.positions[p.order[tile.first]], last_position = p.positions[p.order[tile.first + tile.count - 1]];
+  const int32_t first_position = p.positions[tile.first], last_position = p.positions[tile.first + tile.count - 1];
   const int32_t first_seen = p.window == 0 ? 0 : max(0, first_position - int32_t(p.window) + 1);
   const int32_t *pages = p.pages + uint64_t(tile.seq) * p.n_page;
   uint32_t token[2], head[2];
@@ -360,7 +366,7 @@ __global__ __launch_bounds__(WALK_WARPS *WARP, D <= 128 ? 2 : 1) void walk_kerne
     const uint8_t *buffer = shared + (chunk & 1) * 2 * Chunk<D>::BYTES;
     float largest[2], sum[2];
     chunk_state<D>(
-        queries, buffer, buffer + Chunk<D>::BYTES, chunk * CHUNK_KEYS, position, p.window, p.scale * LOG2_E, lane, 0, 1, largest, sum,
+        queries, buffer, buffer + Chunk<D>::BYTES, chunk * CHUNK_KEYS, position, p, lane, 0, 1, largest, sum,
         [&] {
 #pragma unroll
           for (int r = 0; r < 2; r++) {
@@ -379,12 +385,19 @@ __global__ __launch_bounds__(WALK_WARPS *WARP, D <= 128 ? 2 : 1) void walk_kerne
 #pragma unroll
   for (int r = 0; r < 2; r++) {
     if (position[r] < 0) continue;
+    float values_keep = 1.0f;
+    if (p.sinks != nullptr) {
+      float sink;
+      merge_weights(merged_largest[r], __fmul_rn(p.sinks[head[r]], LOG2_E), values_keep, sink);
+      merged_sum[r] = merge(merged_sum[r], values_keep, 1.0f, sink);
+    }
     float *y = p.y + (uint64_t(token[r]) * p.n_head + head[r]) * p.head_dim_v;
 #pragma unroll
     for (int n = 0; n < D / 8; n++)
       if (n * 8 + 2 * t < int(p.head_dim_v))
         *reinterpret_cast<float2 *>(y + n * 8 + 2 * t) =
-            make_float2(attention_result(merged[n][2 * r], merged_sum[r]), attention_result(merged[n][2 * r + 1], merged_sum[r]));
+            make_float2(attention_result(__fmul_rn(merged[n][2 * r], values_keep), merged_sum[r]),
+                        attention_result(__fmul_rn(merged[n][2 * r + 1], values_keep), merged_sum[r]));
   }
 }
 
@@ -418,10 +431,10 @@ AttentionKind attention_kind(const CacheStream &k, const CacheStream &v, uint32_
   constexpr uint64_t MAX_STATES = 512u << 20;
   constexpr uint32_t MAX_SPLIT_ROWS = 64;
   auto fits = [](const CacheStream &c, uint32_t head_dim) {
-    if (head_dim > 256) return false;
+    if (head_dim > 256 || c.ratio != 1) return false;
     return c.type == TYPE_F16 ? head_dim % 8 == 0 : c.type == TYPE_Q8_0 ? head_dim % 32 == 0 : false;
   };
-  if (!fits(k, head_dim_k) || !fits(v, head_dim_v)) return AttentionKind::exact;
+  if (!fits(k, head_dim_k) || !fits(v, head_dim_v)) return AttentionKind::general;
   return n_tok <= MAX_SPLIT_ROWS && state_bytes <= MAX_STATES ? AttentionKind::split : AttentionKind::walk;
 }
 
@@ -433,7 +446,6 @@ uint32_t attention_tile_tokens(AttentionKind kind, uint32_t n_head, uint32_t n_h
 bool attention_encodes(uint32_t n_head, uint32_t head_dim_v) { return SB % head_dim_v == 0 && n_head * head_dim_v % SB == 0; }
 
 void attention(const AttentionArgs &args, AttentionKind kind, Stream &s) {
-  if (kind == AttentionKind::exact) return attention_exact(args, s);
   const uint32_t dim = args.head_dim_k > args.head_dim_v ? args.head_dim_k : args.head_dim_v;
   if (dim <= 64) launch_attention<64>(args, kind, s);
   else if (dim <= 128) launch_attention<128>(args, kind, s);

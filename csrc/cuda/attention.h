@@ -12,7 +12,7 @@ namespace bl::cuda {
 
 constexpr uint32_t CHUNK_KEYS = 64;
 
-// Rows order[first .. first + count) of one sequence, ascending in position.
+// Rows first .. first + count of a step: of one sequence, ascending in position.
 struct AttentionTile {
   int32_t first, count, seq;
 };
@@ -23,13 +23,13 @@ struct AttentionArgs {
   Encoded f16, bf16;  // with split and attention_encodes(): encodings of y's rows [n_head * head_dim_v], or none
   CacheStream k, v;
   uint32_t n_head, n_head_kv, head_dim_k, head_dim_v;
-  float scale;
-  uint32_t window;  // 0: all keys
+  float scale, softcap;  // softcap 0: none
+  uint32_t window;       // 0: all keys
+  const float *sinks;    // [n_head] or nullptr
   const int32_t *positions, *seqs, *pages;
   uint32_t n_page, page_size;
   RowCount rows;    // tokens
 
-  const int32_t *order;  // [n_tok] token rows, those of a sequence together
   const AttentionTile *tiles;
   const int32_t *n_tiles;
   uint32_t max_tiles;
@@ -40,9 +40,9 @@ struct AttentionArgs {
 };
 
 // How a layer's attention is run.
-enum class AttentionKind { exact, split, walk };
+enum class AttentionKind { general, split, walk };
 
-// exact: f32 products, any cache type; split and walk: f16 products on tensor cores.
+// split and walk: f16 products on tensor cores; general: what these do not take (attention_general.h).
 AttentionKind attention_kind(const CacheStream &k, const CacheStream &v, uint32_t head_dim_k, uint32_t head_dim_v, uint32_t n_tok,
                              uint64_t state_bytes);
 uint64_t attention_state_bytes(uint32_t n_tok, uint32_t n_head, uint32_t head_dim_v, uint32_t n_chunk);
@@ -53,6 +53,5 @@ uint32_t attention_tile_tokens(AttentionKind kind, uint32_t n_head, uint32_t n_h
 bool attention_encodes(uint32_t n_head, uint32_t head_dim_v);
 
 void attention(const AttentionArgs &args, AttentionKind kind, Stream &s);
-void attention_exact(const AttentionArgs &args, Stream &s);
 
 }  // namespace bl::cuda

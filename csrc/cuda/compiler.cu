@@ -4,11 +4,22 @@
 #include <algorithm>
 
 #include "attention.h"
+#include "elements.h"
 #include "experts.h"
-#include "logits.h"
 #include "pack.h"
+#include "recurrent.h"
 
 namespace bl::cuda {
+
+namespace {
+
+// Whether all vectors of a row kernel begin at 16 bytes.
+bool aligned(const RowsArgs &a) {
+  const auto whole = [](const float *p, uint64_t step) { return reinterpret_cast<uintptr_t>(p) % 16 == 0 && step % 4 == 0; };
+  return a.n % 4 == 0 && whole(a.a, a.a_row) && whole(a.b, a.b_row) && whole(a.residual, 0) && whole(a.w, 0);
+}
+
+}  // namespace
 
 Compiler::Compiler(CudaExec &exec, const std::vector<DeviceTensor *> &weights, const std::vector<DeviceCache *> &caches)
     : exec_(exec), device_(exec.device_), p_(exec.program_), weights_(weights), caches_(caches) {}
@@ -21,29 +32,69 @@ void Compiler::run() {
   place_inputs();
   for (uint32_t i = 0; i < p_.ops.size(); i++)
     if (!done_[i]) emit(i);
-  for (const uint32_t id : p_.outputs) exec_.outputs_.push_back(address(id));
+  for (const uint32_t id : p_.outputs) exec_.outputs_.push_back(dense(id));
 }
 
 // --- tensors and memory ---------------------------------------------------------------------------------------------------------------
 
 uint8_t *Compiler::address(uint32_t id) const {
-  const Tensor &t = tensor(id);
+  const Tensor &t = tensor(id), &root = p_.root(id);
   if (t.kind == BL_KIND_WEIGHT) return weight(id).vector.data();
-  if (t.kind == BL_KIND_INPUT) {
+  if (root.kind == BL_KIND_INPUT) {
     const InputBlock &at = exec_.at_;
     const uint32_t word[] = {at.tokens, at.positions, at.seqs, at.out_rows, at.targets};
-    return exec_.inputs_.data() + uint64_t(word[t.ref]) * 4;
+    const uint32_t words = root.ref < BL_INPUT_DERIVED ? word[root.ref] : at.derived[root.ref - BL_INPUT_DERIVED];
+    return exec_.inputs_.data() + (words + t.start) * 4;
   }
   return exec_.arena_.data() + t.offset;
 }
 
 RowCount Compiler::rows_of(uint32_t id, uint64_t n) const {
   const Tensor &t = tensor(id);
-  const StepCounts *counts = exec_.inputs_.as<StepCounts>();
   const uint32_t per = uint32_t(t.row_elems / n);
-  if (t.rows == Rows::tok) return {&counts->n_tok, per, per * p_.n_tok};
-  if (t.rows == Rows::out) return {&counts->n_out, per, per * p_.n_out};
-  return {&counts->one, per, per};
+  if (t.rows == Rows::tok) return {&counts()->n_tok, per, per * p_.n_tok};
+  if (t.rows == Rows::out) return {&counts()->n_out, per, per * p_.n_out};
+  return {&counts()->one, per, per};
+}
+
+bool Compiler::whole(uint32_t id) const {
+  const Tensor &t = tensor(id);
+  return t.kind != BL_KIND_WEIGHT && t.start == 0 && t.dense();
+}
+
+bool Compiler::lines(uint32_t id, uint64_t n, uint64_t &step) const {
+  const Tensor &t = tensor(id);
+  step = t.row_stride;
+  if (n == t.row_elems) return t.packed();
+  if (n != t.dim[0]) return false;
+  // Lines along both axes and from row to row: equally far apart.
+  const uint64_t lines1 = t.dim[1], lines2 = t.dim[2];
+  if (lines1 * lines2 == 1) return true;
+  const uint64_t first = lines1 > 1 ? t.nb[0] : t.nb[1];
+  if (lines1 > 1 && lines2 > 1 && t.nb[1] != first * lines1) return false;
+  step = first;
+  return t.row_stride == first * lines1 * lines2;
+}
+
+Operand Compiler::operand(uint32_t id) const {
+  const Tensor &t = tensor(id);
+  Operand o;
+  o.data = at<float>(id);
+  if (t.kind == BL_KIND_WEIGHT) {
+    o.nb[1] = uint32_t(t.ne[0]), o.nb[2] = uint32_t(t.ne[0] * t.ne[1]);
+  } else {
+    o.nb[1] = uint32_t(t.nb[0]), o.nb[2] = uint32_t(t.nb[1]), o.row = t.row_stride;
+  }
+  return o;
+}
+
+Result Compiler::result(uint32_t id) const {
+  const Tensor &t = tensor(id);
+  Result z;
+  z.data = at<float>(id);
+  for (int i = 0; i < 3; i++) z.ne[i] = uint32_t(t.dim[i]);
+  z.nb[1] = uint32_t(t.dim[0]), z.nb[2] = uint32_t(t.dim[0] * t.dim[1]), z.row = t.row_elems;
+  return z;
 }
 
 uint8_t *Compiler::allocate(uint64_t bytes, const char *what) {
@@ -55,18 +106,13 @@ void Compiler::place_inputs() {
   // Attention reads tiles of rows; how many tokens fit a tile depends on the heads of a layer.
   for (const Op &op : p_.ops) {
     if (op.code != BL_OP_ATTENTION) continue;
-    const CudaCache &cache = *static_cast<const CudaCache *>(caches_[op.param[ATT_CACHE]]);
-    const Tensor &q = tensor(op.src[0]), &y = tensor(op.dst[0]);
-    const uint32_t n_chunk = uint32_t(ceil_div(uint64_t(p_.n_page) * p_.page_size, uint64_t(CHUNK_KEYS)));
-    const AttentionKind kind = attention_kind(cache.stream(op.param[ATT_K_STREAM]), cache.stream(op.param[ATT_V_STREAM]), uint32_t(q.ne[0]),
-                                              uint32_t(y.ne[0]), p_.n_tok,
-                                              attention_state_bytes(p_.n_tok, uint32_t(q.ne[1]), uint32_t(y.ne[0]), n_chunk));
-    if (kind == AttentionKind::exact) continue;
-    const uint32_t tokens = attention_tile_tokens(kind, uint32_t(q.ne[1]), op.param[ATT_N_HEAD_KV]);
+    const AttentionKind kind = attention_kind_of(op);
+    if (kind == AttentionKind::general) continue;
+    const uint32_t tokens = attention_tile_tokens(kind, uint32_t(tensor(op.src[BL_SRC_ATTENTION_Q]).dim[1]), op.param[BL_PARAM_ATTENTION_N_HEAD_KV]);
     auto same = [&](const TileList &l) { return l.tokens == tokens; };
     if (std::any_of(exec_.tile_lists_.begin(), exec_.tile_lists_.end(), same)) continue;
-    if (exec_.tile_lists_.size() == 2)
-      fail(BL_ERR_UNSUPPORTED, "Cannot compile for cuda: attention has more than two kinds of head groups");
+    if (exec_.tile_lists_.size() == MAX_TILE_LISTS)
+      fail(BL_ERR_UNSUPPORTED, "Cannot compile for cuda: attention has more than %zu kinds of head groups", MAX_TILE_LISTS);
     exec_.tile_lists_.push_back({tokens, std::min(p_.n_tok, p_.n_tok / tokens + p_.n_seq)});
   }
   InputBlock &at = exec_.at_;
@@ -79,7 +125,9 @@ void Compiler::place_inputs() {
   };
   at.tokens = take(p_.n_tok), at.positions = take(p_.n_tok), at.seqs = take(p_.n_tok);
   at.out_rows = take(p_.n_out), at.targets = take(p_.n_out);
-  at.pages = take(uint64_t(p_.n_seq) * p_.n_page), at.order = take(p_.n_tok);
+  at.runs = take(uint64_t(p_.n_seq) * 2);
+  for (const CacheUse &c : p_.caches) at.pages.push_back(take(uint64_t(p_.n_seq) * c.n_page));
+  for (const DerivedInput &d : p_.derived) at.derived.push_back(take(p_.n_tok * d.n));
   for (size_t l = 0; l < exec_.tile_lists_.size(); l++) at.tiles[l] = take(uint64_t(exec_.tile_lists_[l].max_tiles) * 3);
   at.words = uint32_t(words);
   exec_.inputs_.allocate(words * 4, "a program's inputs");
@@ -92,10 +140,11 @@ void Compiler::count_uses() {
   is_output_.assign(p_.tensors.size(), false);
   for (uint32_t i = 0; i < p_.ops.size(); i++) {
     const Op &op = p_.ops[i];
-    for (const uint32_t id : op.src) readers_[root(id)].push_back(i);
+    for (const uint32_t id : op.src)
+      if (id != BL_NO_OPERAND) readers_[root(id)].push_back(i);
     if (op.code == BL_OP_MUL_MAT || op.code == BL_OP_MUL_MAT_ID) {
       const uint32_t x = op.src[1];
-      wanted_[{root(x), tensor(x).ne[0], !reads_f16_rows(tensor(op.src[0]).type)}]++;
+      wanted_[key_of(x, tensor(x).dim[0], !reads_f16_rows(tensor(op.src[0]).type))]++;
     }
   }
   for (const uint32_t id : p_.outputs) is_output_[root(id)] = true;
@@ -111,12 +160,30 @@ bool Compiler::needs_values(uint32_t id, uint64_t n) const {
   for (const uint32_t i : readers_[root(id)]) {
     const Op &op = p_.ops[i];
     if (op.code != BL_OP_MUL_MAT && op.code != BL_OP_MUL_MAT_ID) return true;
-    if (tensor(op.src[1]).ne[0] != n) return true;  // encoded later, from the values
+    const uint32_t x = op.src[1];
+    if (!same(x, id) || tensor(x).dim[0] != n) return true;  // encoded later, from the values
   }
   return false;
 }
 
+const uint8_t *Compiler::dense(uint32_t id) {
+  const Tensor &t = tensor(id);
+  if (t.kind == BL_KIND_WEIGHT || t.dense()) return address(id);
+  ElementArgs args = {};
+  args.op = ElementOp::copy, args.x = operand(id), args.z = result(id), args.rows = rows_of(id, t.row_elems);
+  args.z.data = reinterpret_cast<float *>(allocate(t.row_elems * p_.bucket_rows(id) * 4, "a slice's copy"));
+  push([=](Stream &s) { element_op(args, s); });
+  return reinterpret_cast<const uint8_t *>(args.z.data);
+}
+
 // --- encodings ------------------------------------------------------------------------------------------------------------------------
+
+// A tensor whose vectors lie at no one distance is copied first: the key then stands for that copy.
+Compiler::EncodingKey Compiler::key_of(uint32_t id, uint64_t n, bool bf16) const {
+  uint64_t step;
+  if (lines(id, n, step)) return {root(id), tensor(id).start, n, step, bf16};
+  return {id, ~0ull, n, n, bf16};
+}
 
 Compiler::Encoding &Compiler::make_encoding(const EncodingKey &key, uint32_t id) {
   const uint64_t rows = rows_of(id, key.n).max, k = round_up(key.n, uint64_t(SB)), n_sb = ceil_div(key.n, uint64_t(SB));
@@ -145,28 +212,32 @@ Compiler::Encoding &Compiler::make_encoding(const EncodingKey &key, uint32_t id)
   return encodings_[key] = e;
 }
 
-void Compiler::add_encodings(uint32_t id, RowsArgs &args) {
+void Compiler::add_encodings(uint32_t id, uint64_t n, RowsArgs &args) {
   for (const bool bf16 : {false, true}) {
-    const EncodingKey key{root(id), tensor(id).ne[0], bf16};
+    const EncodingKey key = key_of(id, n, bf16);
     if (wanted_.count(key) == 0) continue;
     (bf16 ? args.bf16 : args.f16) = make_encoding(key, id).encoded;
   }
 }
 
-Encoded Compiler::encoded(uint32_t id, uint64_t n, bool bf16) {
-  const EncodingKey key{root(id), n, bf16};
+Encoded Compiler::encoded(uint32_t id, bool bf16) {
+  const uint64_t n = tensor(id).dim[0];
+  const EncodingKey key = key_of(id, n, bf16);
   const auto known = encodings_.find(key);
   if (known != encodings_.end()) return known->second.encoded;
-  const Encoded e = make_encoding(key, id).encoded;
   RowsArgs args = {};
-  args.op = RowOp::copy, args.a = at<float>(id), args.n = uint32_t(n), args.rows = rows_of(id, n);
+  args.op = RowOp::copy, args.n = uint32_t(n), args.rows = rows_of(id, n), args.a_row = n;
+  if (lines(id, n, args.a_row)) args.a = at<float>(id);
+  else args.a = reinterpret_cast<const float *>(dense(id)), args.a_row = n;
+  args.unaligned = !aligned(args);
+  const Encoded e = make_encoding(key, id).encoded;
   (bf16 ? args.bf16 : args.f16) = e;
   push([=](Stream &s) { row_op(args, s); });
   return e;
 }
 
-void Compiler::used_encoding(uint32_t id, uint64_t n, bool bf16, uint32_t times) {
-  const auto known = encodings_.find({root(id), n, bf16});
+void Compiler::used_encoding(uint32_t id, bool bf16, uint32_t times) {
+  const auto known = encodings_.find(key_of(id, tensor(id).dim[0], bf16));
   known->second.uses_left -= times;
   if (known->second.uses_left > 0) return;
   const size_t buffer = known->second.buffer;
@@ -178,304 +249,399 @@ void Compiler::used_encoding(uint32_t id, uint64_t n, bool bf16, uint32_t times)
 
 void Compiler::emit(uint32_t i) {
   const Op &op = p_.ops[i];
+  switch (op.code) {
+    case BL_OP_NORM:
+    case BL_OP_ROPE:
+    case BL_OP_STREAM_WRITE:
+      if (emit_heads(i) || emit_rows(i)) return;
+      break;
+    case BL_OP_GET_ROWS:
+    case BL_OP_ADD:
+    case BL_OP_GATE:
+    case BL_OP_MIX:
+      if (emit_rows(i)) return;
+      break;
+    default: break;
+  }
   done_[i] = true;
   switch (op.code) {
-    case BL_OP_EMBED_ROWS: {
-      EmbedArgs args = {};
-      const Tensor &table = tensor(op.src[0]);
-      args.table = weight(op.src[0]).packed.data(), args.type = table.type, args.n = uint32_t(table.ne[0]);
-      args.ids = at<int32_t>(op.src[1]), args.y = at<float>(op.dst[0]), args.rows = rows_of(op.dst[0], table.ne[0]);
-      return push([=](Stream &s) { embed_rows(args, s); });
-    }
-    case BL_OP_RMS_NORM: {
-      HeadJob job;
-      uint32_t n_op, result;
-      done_[i] = false;
-      if (head_rope(i, job, n_op, result)) return emit_heads(i);
-      done_[i] = true;
-      return emit_rows(i);
-    }
+    case BL_OP_GET_ROWS: return emit_table(op);
+    case BL_OP_NORM:
+    case BL_OP_SOFTMAX:
+    case BL_OP_DOT: return emit_line(op);
     case BL_OP_ADD:
-    case BL_OP_SILU_MUL:
-    case BL_OP_EXPERT_SUM:
-    case BL_OP_GET_ROWS: return emit_rows(i);
-    case BL_OP_ROPE:
-    case BL_OP_KV_WRITE: done_[i] = false; return emit_heads(i);
-    case BL_OP_MUL_MAT: return emit_products(i);
+    case BL_OP_MUL:
+    case BL_OP_UNARY:
+    case BL_OP_GATE:
+    case BL_OP_COPY: return emit_elements(op);
+    case BL_OP_MUL_MAT: return tensor(op.src[0]).ne[2] > 1 ? emit_routed(i) : emit_products(i);
     case BL_OP_MUL_MAT_ID: return emit_routed(i);
     case BL_OP_ATTENTION: return emit_attention(i);
-    case BL_OP_ROUTER: return emit_router(i);
-    case BL_OP_TOP_K: return emit_top_k(i);
-    case BL_OP_TARGET_LOGPROB: {
-      TargetArgs args = {};
-      args.logits = at<float>(op.src[0]), args.lse = at<float>(op.src[1]), args.targets = at<int32_t>(op.src[2]);
-      args.y = at<float>(op.dst[0]), args.n = uint32_t(tensor(op.src[0]).ne[0]), args.rows = rows_of(op.dst[0], 1);
-      return push([=](Stream &s) { target_logprob(args, s); });
-    }
+    case BL_OP_INDEX: return emit_index(op);
+    case BL_OP_POOL: return emit_pool(op);
+    case BL_OP_ROUTER: return emit_router(op);
+    case BL_OP_MIX: return emit_mix(op);
+    case BL_OP_CONCAT: return emit_concat(op);
+    case BL_OP_CONV: return emit_conv(op);
+    case BL_OP_DELTA: return emit_delta(op);
+    case BL_OP_SINKHORN: return emit_sinkhorn(op);
+    case BL_OP_TOP_K: return emit_top_k(op);
+    case BL_OP_TARGET_LOGPROB: return emit_target_logprob(op);
+    case BL_OP_ROPE:
+    case BL_OP_STREAM_WRITE:
+    case BL_OP_COUNT: break;
   }
+  fail(BL_ERR_UNSUPPORTED, "Cannot compile for cuda: op %u (%s) has no kernel", i, op_name(op.code));
+}
+
+bool Compiler::is_rms(uint32_t i) const {
+  if (!is_op(i, BL_OP_NORM)) return false;
+  const Op &op = p_.ops[i];
+  return op.param[BL_PARAM_NORM_KIND] == BL_NORM_RMS && !op.has(BL_SRC_NORM_B) &&
+         (!op.has(BL_SRC_NORM_W) || tensor(op.src[BL_SRC_NORM_W]).ne[1] == 1);
 }
 
 // Row work from op i on: a sum or a choice of rows, then perhaps a residual, then perhaps a norm.
-void Compiler::emit_rows(uint32_t i) {
+bool Compiler::emit_rows(uint32_t i) {
   const Op *op = &p_.ops[i];
   uint32_t result = op->dst[0];
-  const uint64_t n = tensor(result).ne[0];
+  const Tensor &y = tensor(result);
+  // Vectors as products read them: whole rows where they do that.
+  uint64_t n = y.dim[0];
+  if (op->code == BL_OP_GATE || op->code == BL_OP_GET_ROWS) {
+    const auto wants = [&](uint64_t size) { return wanted_.count({root(result), 0, size, size, false}) + wanted_.count({root(result), 0, size, size, true}) > 0; };
+    if (op->code == BL_OP_GET_ROWS || (!wants(n) && wants(y.row_elems))) n = y.row_elems;
+  }
   RowsArgs args = {};
   args.op = RowOp::copy, args.n = uint32_t(n), args.rows = rows_of(result, n);
-  args.a = at<float>(op->src[0]);
   uint32_t last = i;
   bool summed = false;  // args.sum takes what enters the norm
   switch (op->code) {
-    case BL_OP_RMS_NORM:
-      args.op = RowOp::norm, args.w = at<float>(op->src[1]), args.eps = op->param_f32(0);
+    case BL_OP_NORM:
+      if (!is_rms(i) || !lines(op->src[0], n, args.a_row)) return false;
+      args.op = RowOp::norm, args.w = optional(*op, BL_SRC_NORM_W), args.eps = op->param_f32(BL_PARAM_NORM_EPS);
       break;
-    case BL_OP_SILU_MUL:
-      args.op = RowOp::silu_mul, args.b = at<float>(op->src[1]);
+    case BL_OP_GATE:
+      if (!lines(op->src[0], n, args.a_row) || !lines(op->src[1], n, args.b_row)) return false;
+      args.op = op->param[BL_PARAM_GATE_KIND] == BL_GATE_SILU ? RowOp::silu_mul : RowOp::gate;
+      args.gate_kind = op->param[BL_PARAM_GATE_KIND], args.gate_a = op->param_f32(BL_PARAM_GATE_A), args.gate_b = op->param_f32(BL_PARAM_GATE_B);
+      args.b = at<float>(op->src[1]);
       break;
-    case BL_OP_ADD:
-      args.op = RowOp::add, args.b = at<float>(op->src[1]), args.b_is_row = tensor(op->src[1]).kind == BL_KIND_WEIGHT;
+    case BL_OP_ADD: {
+      const Tensor &a = tensor(op->src[0]), &b = tensor(op->src[1]);
+      if (!lines(op->src[0], n, args.a_row) || memcmp(a.dim, y.dim, sizeof a.dim) != 0) return false;
+      if (b.kind == BL_KIND_WEIGHT) {
+        if (b.dim[0] != n || b.dim[1] != 1 || b.dim[2] != 1) return false;
+      } else if (memcmp(b.dim, y.dim, sizeof b.dim) != 0 || !lines(op->src[1], n, args.b_row)) {
+        return false;
+      }
+      args.op = RowOp::add, args.b = at<float>(op->src[1]);
       summed = true;
       break;
+    }
     case BL_OP_GET_ROWS:
+      if (tensor(op->src[0]).kind == BL_KIND_WEIGHT) return false;
+      if (lines(op->src[0], n, args.a_row)) args.a = at<float>(op->src[0]);
+      else args.a = reinterpret_cast<const float *>(dense(op->src[0])), args.a_row = n;
       args.gather = at<int32_t>(op->src[1]);
       summed = !only_use(result, i + 1);
       break;
-    default: {  // EXPERT_SUM
-      args.b = at<float>(op->src[1]), args.n_expert_used = uint32_t(tensor(op->src[0]).ne[1]);
+    case BL_OP_MIX: {  // of experts
+      const Tensor &x = tensor(op->src[0]), &w = tensor(op->src[1]);
+      if (w.kind == BL_KIND_WEIGHT || w.dim[1] != 1 || !w.dense() || !x.dense()) return false;
+      args.b = at<float>(op->src[1]), args.n_expert_used = uint32_t(x.dim[1]);
       summed = true;
-      if (is_op(i + 1, BL_OP_ADD) && only_use(result, i + 1) && tensor(p_.ops[i + 1].dst[0]).ne[0] == n) {
+      if (is_op(i + 1, BL_OP_ADD) && only_use(result, i + 1) && tensor(p_.ops[i + 1].dst[0]).row_elems == n) {
         const Op &add = p_.ops[i + 1];  // only a residual that stands first, as a + b rounds the same either way
-        const uint32_t other = root(add.src[0]) == root(result) ? add.src[1] : add.src[0];
-        if (tensor(other).kind != BL_KIND_WEIGHT && root(other) != root(result) && made(other)) {
+        const bool first = root(add.src[0]) == root(result);
+        const uint32_t mixed = first ? add.src[0] : add.src[1], other = first ? add.src[1] : add.src[0];
+        const Tensor &o = tensor(other);
+        if (o.kind != BL_KIND_WEIGHT && same(mixed, result) && root(other) != root(result) && o.dense() && o.row_elems == n && made(other)) {
           args.residual = at<float>(other);
           result = add.dst[0], last = i + 1;
         }
       }
+      break;
     }
+    default: return false;
   }
+  if (args.a == nullptr) args.a = at<float>(op->src[0]);
   // A norm of the whole rows right behind.
-  if (op->code != BL_OP_RMS_NORM && op->code != BL_OP_SILU_MUL && is_op(last + 1, BL_OP_RMS_NORM)) {
+  if (op->code != BL_OP_NORM && op->code != BL_OP_GATE && is_rms(last + 1)) {
     const Op &norm = p_.ops[last + 1];
-    const bool fits = root(norm.src[0]) == root(result) && tensor(norm.dst[0]).ne[0] == n &&
-                      !(op->code == BL_OP_GET_ROWS && summed);
+    const bool fits = same(norm.src[0], result) && tensor(norm.dst[0]).dim[0] == n && !(op->code == BL_OP_GET_ROWS && summed);
     if (fits) {
       const bool keep = summed && (is_output_[root(result)] || readers_[root(result)].size() > 1);
       args.op = op->code == BL_OP_GET_ROWS ? RowOp::norm : RowOp::add_norm;
       args.sum = keep ? at<float>(result) : nullptr;
-      args.w = at<float>(norm.src[1]), args.eps = norm.param_f32(0);
+      args.w = optional(norm, BL_SRC_NORM_W), args.eps = norm.param_f32(BL_PARAM_NORM_EPS);
       result = norm.dst[0], last++;
     }
   }
   for (uint32_t j = i; j <= last; j++) done_[j] = true;
+  args.unaligned = !aligned(args);
   if (needs_values(result, n)) args.y = at<float>(result);
-  add_encodings(result, args);
-  if (args.y == nullptr && args.sum == nullptr && args.f16.values == nullptr && args.bf16.values == nullptr) return;  // nobody reads it
+  add_encodings(result, n, args);
+  if (args.y == nullptr && args.sum == nullptr && args.f16.values == nullptr && args.bf16.values == nullptr) return true;  // nobody reads it
   push([=](Stream &s) { row_op(args, s); });
+  return true;
 }
 
 // ROPE at i, or a norm over heads at i whose only reader is the ROPE behind it.
 bool Compiler::head_rope(uint32_t i, HeadJob &job, uint32_t &n_op, uint32_t &result) const {
   job = {};
   n_op = 0;
-  if (i >= p_.ops.size() || !made(p_.ops[i].src[0])) return false;
+  if (i >= p_.ops.size() || (p_.ops[i].code != BL_OP_NORM && p_.ops[i].code != BL_OP_ROPE) || !made(p_.ops[i].src[0])) return false;
   uint32_t at_op = i;
   const uint32_t x = p_.ops[i].src[0];
-  if (is_op(i, BL_OP_RMS_NORM)) {
-    if (!is_op(i + 1, BL_OP_ROPE) || root(p_.ops[i + 1].src[0]) != root(p_.ops[i].dst[0]) || !only_use(p_.ops[i].dst[0], i + 1)) return false;
-    if (tensor(p_.ops[i].src[0]).ne[0] != tensor(p_.ops[i + 1].src[0]).ne[0]) return false;
-    job.norm = at<float>(p_.ops[i].src[1]), job.eps = p_.ops[i].param_f32(0);
+  if (is_rms(i)) {
+    const Op &norm = p_.ops[i];
+    if (!norm.has(BL_SRC_NORM_W) || !is_op(i + 1, BL_OP_ROPE)) return false;
+    const uint32_t turned = p_.ops[i + 1].src[0];
+    if (!same(turned, norm.dst[0]) || !only_use(norm.dst[0], i + 1) || memcmp(tensor(x).dim, tensor(turned).dim, sizeof tensor(x).dim) != 0) return false;
+    job.norm = at<float>(norm.src[BL_SRC_NORM_W]), job.eps = norm.param_f32(BL_PARAM_NORM_EPS);
     at_op = i + 1, n_op = 1;
   }
   if (!is_op(at_op, BL_OP_ROPE)) return false;
   const Op &rope = p_.ops[at_op];
-  const Tensor &shape = tensor(rope.src[0]);
-  job.x = at<float>(x), job.head_dim = uint32_t(shape.ne[0]), job.n_head = uint32_t(shape.ne[1]);
-  job.inv_freq = at<float>(rope.src[2]), job.rope_kind = rope.param[ROPE_KIND], job.n_rot = rope.param[ROPE_N_ROT];
-  job.mscale = rope.param_f32(ROPE_MSCALE);
+  const Tensor &shape = tensor(x);
+  job.x = at<float>(x), job.x_head = shape.nb[0], job.x_row = shape.row_stride;
+  job.head_dim = uint32_t(shape.dim[0]), job.n_head = uint32_t(shape.dim[1]);
+  job.inv_freq = at<float>(rope.src[BL_SRC_ROPE_INV_FREQ]);
+  job.rope_kind = rope.param[BL_PARAM_ROPE_KIND], job.n_rot = rope.param[BL_PARAM_ROPE_N_ROT], job.offset = rope.param[BL_PARAM_ROPE_OFFSET];
+  job.inverse = rope.param[BL_PARAM_ROPE_INVERSE] != 0, job.shift = int32_t(rope.param[BL_PARAM_ROPE_SHIFT]);
+  job.mscale = rope.param_f32(BL_PARAM_ROPE_MSCALE);
   n_op++;
   result = rope.dst[0];
   return true;
 }
 
-void Compiler::emit_heads(uint32_t i) {
+// A STREAM_WRITE alone: its row as heads that a warp each may copy.
+HeadJob Compiler::write_job(const Op &op) const {
+  const uint32_t x = op.src[BL_SRC_STREAM_WRITE_X];
+  const Tensor &t = tensor(x);
+  HeadJob job = {};
+  job.cache = cache(op.param[BL_PARAM_STREAM_WRITE_CACHE]).stream(op.param[BL_PARAM_STREAM_WRITE_STREAM]);
+  job.table = pages(op.param[BL_PARAM_STREAM_WRITE_CACHE]);
+  job.x = at<float>(x), job.x_row = t.row_stride;
+  job.head_dim = uint32_t(t.dim[0]), job.n_head = uint32_t(t.dim[1]), job.x_head = t.nb[0];
+  if (t.packed()) {
+    const uint32_t n = uint32_t(t.row_elems);
+    uint32_t d = n;
+    for (const uint32_t size : {128u, 96u, 64u, 32u})
+      if (n > size && n % size == 0 && d == n) d = size;
+    job.head_dim = d, job.n_head = n / d, job.x_head = d;
+  }
+  return job;
+}
+
+bool Compiler::emit_heads(uint32_t i) {
   HeadsArgs args = {};
-  uint32_t results[MAX_HEAD_JOBS];
-  args.positions = input(exec_.at_.positions), args.seqs = input(exec_.at_.seqs), args.pages = input(exec_.at_.pages);
-  args.n_page = p_.n_page, args.page_size = p_.page_size;
-  args.rows = {&exec_.inputs_.as<StepCounts>()->n_tok, 1, p_.n_tok};
-  // Rotations that follow each other, then the cache write that takes their results.
+  uint32_t results[MAX_HEAD_JOBS];  // of jobs that rotate; NO_RESULT for those that write alone
+  constexpr uint32_t NO_RESULT = UINT32_MAX;
+  args.positions = input(exec_.at_.positions), args.seqs = input(exec_.at_.seqs), args.rows = token_rows();
+  // Rotations and cache writes that follow each other, and do not read each other's results but for a write of one.
   uint32_t next = i, n_op, result;
   HeadJob job;
-  auto in_window = [&] {
-    while (next < p_.ops.size() && done_[next]) next++;  // products that were taken earlier
-    return next < p_.ops.size() && next <= i + FUSE_WINDOW;
+  const auto mine = [&](uint32_t id) {
+    for (uint32_t j = 0; j < args.n_job; j++)
+      if (results[j] != NO_RESULT && root(results[j]) == root(id)) return true;
+    return false;
   };
-  while (args.n_job < 2 && in_window() && head_rope(next, job, n_op, result) && next + n_op - 1 <= i + FUSE_WINDOW) {
+  for (;;) {
+    while (next < p_.ops.size() && done_[next]) next++;  // products that were taken earlier
+    if (next >= p_.ops.size() || next > i + FUSE_WINDOW) break;
+    const Op &op = p_.ops[next];
+    if (is_op(next, BL_OP_STREAM_WRITE)) {
+      const uint32_t x = op.src[BL_SRC_STREAM_WRITE_X];
+      job = write_job(op);
+      uint32_t j = 0;
+      while (j < args.n_job && !(results[j] != NO_RESULT && args.job[j].cache.base == nullptr && same(x, results[j]) &&
+                                 (job.cache.type != TYPE_Q8_0 || args.job[j].head_dim % 32 == 0)))
+        j++;
+      if (j < args.n_job) {
+        args.job[j].cache = job.cache, args.job[j].table = job.table;
+        if (only_use(x, next)) args.job[j].y = nullptr;
+      } else {
+        if (args.n_job == MAX_HEAD_JOBS || mine(x) || !made(x)) break;
+        if (!tensor(x).packed() && (tensor(x).dim[2] > 1 || (job.cache.type == TYPE_Q8_0 && job.head_dim % 32 != 0))) {
+          if (args.n_job > 0) break;
+          const Tensor &t = tensor(x);  // a slice whose heads no warp can write: copied first
+          job.x = reinterpret_cast<const float *>(dense(x)), job.x_row = t.row_elems, job.n_head = 1;
+          job.head_dim = uint32_t(t.row_elems), job.x_head = t.row_elems;
+        }
+        results[args.n_job] = NO_RESULT;
+        args.job[args.n_job++] = job;
+      }
+      done_[next++] = true;
+      continue;
+    }
+    if (args.n_job == MAX_HEAD_JOBS || mine(op.src[0]) || !head_rope(next, job, n_op, result) || next + n_op - 1 > i + FUSE_WINDOW) break;
     job.y = at<float>(result);
     results[args.n_job] = result;
     args.job[args.n_job++] = job;
     for (uint32_t j = 0; j < n_op; j++) done_[next++] = true;
   }
-  if (in_window() && is_op(next, BL_OP_KV_WRITE) && made(p_.ops[next].src[0]) && made(p_.ops[next].src[1])) {
-    const uint32_t at_op = next;
-    const Op &op = p_.ops[at_op];
-    const CudaCache &cache = *static_cast<const CudaCache *>(caches_[op.param[KV_CACHE]]);
-    for (int side = 0; side < 2; side++) {
-      const uint32_t src = op.src[side];
-      const CacheStream stream = cache.stream(op.param[side == 0 ? KV_K_STREAM : KV_V_STREAM]);
-      uint32_t j = 0;
-      while (j < args.n_job && !(args.job[j].cache.base == nullptr && results[j] != NO_TENSOR && root(results[j]) == root(src))) j++;
-      if (j == args.n_job) {
-        HeadJob copy = {};
-        copy.x = at<float>(src), copy.head_dim = uint32_t(tensor(src).ne[0]), copy.n_head = uint32_t(tensor(src).ne[1]);
-        results[args.n_job] = NO_TENSOR;
-        args.job[args.n_job++] = copy;
-      } else if (only_use(src, at_op)) {
-        args.job[j].y = nullptr;
-      }
-      args.job[j].cache = stream;
-    }
-    done_[at_op] = true;
-  }
+  if (args.n_job == 0) return false;
   push([=](Stream &s) { heads_op(args, s); });
+  return true;
 }
 
 void Compiler::emit_products(uint32_t i) {
   const Op &op = p_.ops[i];
   const uint32_t x = op.src[1];
-  const uint64_t n = tensor(x).ne[0];
+  const uint64_t n = tensor(x).dim[0];
   const bool bf16 = !reads_f16_rows(tensor(op.src[0]).type);
+  const EncodingKey key = key_of(x, n, bf16);
   MatmulArgs args = {};
-  args.n_in = uint32_t(n), args.x = encoded(x, n, bf16), args.rows = rows_of(x, n);
+  args.n_in = uint32_t(n), args.x = encoded(x, bf16), args.rows = rows_of(x, n);
   for (uint32_t j = i; j <= i + FUSE_WINDOW && j < p_.ops.size() && args.n_part < MAX_PARTS; j++) {
     const Op &o = p_.ops[j];
     if (o.code != BL_OP_MUL_MAT || (j != i && done_[j])) continue;
-    if (root(o.src[1]) != root(x) || tensor(o.src[1]).ne[0] != n || reads_f16_rows(tensor(o.src[0]).type) == bf16) continue;
     const Tensor &w = tensor(o.src[0]);
-    args.part[args.n_part++] = {weight(o.src[0]).packed.data(), at<float>(o.dst[0]), w.type, uint32_t(w.ne[1]), 0};
+    if (w.ne[2] > 1 || reads_f16_rows(w.type) == bf16 || !(key_of(o.src[1], n, bf16) == key) || tensor(o.src[1]).dim[0] != n) continue;
+    args.part[args.n_part++] = {weight(o.src[0]).packed.data(), at<float>(o.dst[0]), packed_type(w.type), uint32_t(w.ne[1]), 0};
     done_[j] = true;
   }
   launch_products(args);
-  used_encoding(x, n, bf16, args.n_part);
+  used_encoding(x, bf16, args.n_part);
 }
 
 // One launch, or one per type where the kernel takes one type.
 void Compiler::launch_products(const MatmulArgs &args) {
   const uint32_t n_sm = device_.n_sm();
   const bool few = args.ids != nullptr ? args.tiles == nullptr : args.rows.max <= FEW_ROWS;
-  if (few) return push([=](Stream &s) { matmul_few(args, n_sm, s); });
   std::vector<bool> taken(args.n_part, false);
   for (uint32_t i = 0; i < args.n_part; i++) {
     if (taken[i]) continue;
     MatmulArgs one = args;
     one.n_part = 0;
-    for (uint32_t j = i; j < args.n_part; j++)
-      if (args.part[j].type == args.part[i].type) one.part[one.n_part++] = args.part[j], taken[j] = true;
-    push([=](Stream &s) { matmul_many(one, s); });
+    for (uint32_t j = i; j < args.n_part; j++) {
+      const uint32_t a = args.part[i].type, b = args.part[j].type;
+      if (!taken[j] && (few ? few_together(a, b) : a == b)) one.part[one.n_part++] = args.part[j], taken[j] = true;
+    }
+    if (few) push([=](Stream &s) { matmul_few(one, n_sm, s); });
+    else push([=](Stream &s) { matmul_many(one, s); });
   }
+}
+
+// Pairs (head, row) of a weight that has a matrix for each head: head h is expert h.
+const int32_t *Compiler::heads_as_experts(uint32_t n_head, uint32_t rows) {
+  const int32_t *&known = head_ids_[n_head];
+  if (known != nullptr) return known;
+  std::vector<int32_t> ids(size_t(n_head) * rows);
+  for (size_t i = 0; i < ids.size(); i++) ids[i] = int32_t(i % n_head);
+  uint8_t *on_card = allocate(ids.size() * 4, "heads as experts");
+  check(cudaMemcpy(on_card, ids.data(), ids.size() * 4, cudaMemcpyHostToDevice), "cudaMemcpy");
+  return known = reinterpret_cast<const int32_t *>(on_card);
 }
 
 void Compiler::emit_routed(uint32_t i) {
   const Op &op = p_.ops[i];
-  if (op.src.size() > 3) fail(BL_ERR_UNSUPPORTED, "Cannot compile for cuda: op %u (MUL_MAT_ID) has its experts in several places", i);
-  const uint32_t x = op.src[1], ids = op.src[2];
-  const uint64_t n = tensor(x).ne[0];
-  const bool bf16 = !reads_f16_rows(tensor(op.src[0]).type);
-  const uint32_t n_expert = uint32_t(tensor(op.src[0]).ne[2]), k = uint32_t(tensor(ids).ne[0]);
+  const uint32_t x = op.src[1];
+  const uint64_t n = tensor(x).dim[0];
+  const Tensor &first = tensor(op.src[0]);
+  const bool bf16 = !reads_f16_rows(first.type), by_head = op.code == BL_OP_MUL_MAT;
+  const uint32_t n_expert = uint32_t(first.ne[2]), ids = by_head ? BL_NO_OPERAND : op.src[2];
+  const EncodingKey key = key_of(x, n, bf16);
   MatmulArgs args = {};
-  args.n_in = uint32_t(n), args.x = encoded(x, n, bf16);
-  args.ids = at<int32_t>(ids), args.rows = rows_of(ids, 1), args.pairs_per_x = k / uint32_t(tensor(x).ne[1]);
+  args.n_in = uint32_t(n), args.x = encoded(x, bf16);
+  uint64_t routing;  // names the ids
+  if (by_head) {
+    const RowCount rows = rows_of(x, n);
+    args.ids = heads_as_experts(n_expert, std::max(p_.n_tok, p_.n_out)), args.rows = rows, args.pairs_per_x = 1;
+    routing = 1ull << 32 | n_expert;
+  } else {
+    args.ids = reinterpret_cast<const int32_t *>(dense(ids)), args.rows = rows_of(ids, 1);
+    args.pairs_per_x = uint32_t(tensor(ids).dim[0] / tensor(x).dim[1]);
+    routing = whole(ids) ? root(ids) : 2ull << 32 | ids;
+  }
   for (uint32_t j = i; j <= i + FUSE_WINDOW && j < p_.ops.size() && args.n_part < MAX_PARTS; j++) {
     const Op &o = p_.ops[j];
-    if (o.code != BL_OP_MUL_MAT_ID || (j != i && done_[j]) || o.src.size() > 3) continue;
-    if (root(o.src[1]) != root(x) || tensor(o.src[1]).ne[0] != n || root(o.src[2]) != root(ids)) continue;
-    if (reads_f16_rows(tensor(o.src[0]).type) == bf16 || tensor(o.src[0]).ne[2] != n_expert) continue;
+    if (o.code != op.code || (j != i && done_[j])) continue;
     const Tensor &w = tensor(o.src[0]);
+    if (!(key_of(o.src[1], n, bf16) == key) || tensor(o.src[1]).dim[1] != tensor(x).dim[1] || reads_f16_rows(w.type) == bf16) continue;
+    if (w.ne[2] != n_expert || (!by_head && o.src[2] != ids && !same(o.src[2], ids))) continue;
     const CudaTensor &weights = weight(o.src[0]);
-    args.part[args.n_part++] = {weights.packed.data(), at<float>(o.dst[0]), w.type, uint32_t(w.ne[1]), weights.matrix_bytes};
+    args.part[args.n_part++] = {weights.packed.data(), at<float>(o.dst[0]), packed_type(w.type), uint32_t(w.ne[1]), weights.matrix_bytes};
     done_[j] = true;
   }
-  if (args.rows.max > FEW_PAIRS) {
-    const uint32_t pairs = args.rows.max, columns = expert_tile_columns(pairs, n_expert, bf16);
-    const uint32_t max_tiles = group_max_tiles(pairs, n_expert, columns);
-    // One set of buffers serves all layers: sized for every pair its own tile.
-    const uint64_t order_bytes = round_up(uint64_t(pairs) * 4, uint64_t(256));
-    if (group_ == nullptr) group_ = allocate(256 + order_bytes + (uint64_t(pairs) + 1) * sizeof(ExpertTile), "grouped rows");
-    args.n_tiles = reinterpret_cast<int32_t *>(group_);
-    args.order = reinterpret_cast<int32_t *>(group_ + 256);
-    args.tiles = reinterpret_cast<ExpertTile *>(group_ + 256 + order_bytes);
-    args.max_tiles = max_tiles, args.tile_columns = columns;
-    if (grouped_ids_ != root(ids) || grouped_columns_ != columns) {
-      GroupArgs g = {};
-      g.ids = args.ids, g.pairs = args.rows, g.n_expert = n_expert, g.tile_columns = columns;
-      g.order = const_cast<int32_t *>(args.order), g.tiles = const_cast<ExpertTile *>(args.tiles), g.n_tiles = const_cast<int32_t *>(args.n_tiles);
-      push([=](Stream &s) { group_by_expert(g, s); });
-      grouped_ids_ = root(ids), grouped_columns_ = columns;
-    }
-  }
+  if (args.rows.max > FEW_PAIRS) group(args, n_expert, bf16, routing);
   launch_products(args);
-  used_encoding(x, n, bf16, args.n_part);
+  used_encoding(x, bf16, args.n_part);
+}
+
+// Has the pairs ordered by expert. One set of buffers serves all layers: sized for every pair its own tile.
+void Compiler::group(MatmulArgs &args, uint32_t n_expert, bool bf16, uint64_t routing) {
+  const uint32_t pairs = args.rows.max, columns = expert_tile_columns(pairs, n_expert, bf16);
+  if (group_pairs_ < pairs) {
+    group_ = allocate(256 + round_up(uint64_t(pairs) * 4, uint64_t(256)) + (uint64_t(pairs) + 1) * sizeof(ExpertTile), "grouped rows");
+    group_pairs_ = pairs, grouped_ = ~0ull;
+  }
+  args.n_tiles = reinterpret_cast<int32_t *>(group_);
+  args.order = reinterpret_cast<int32_t *>(group_ + 256);
+  args.tiles = reinterpret_cast<ExpertTile *>(group_ + 256 + round_up(group_pairs_ * 4, uint64_t(256)));
+  args.max_tiles = group_max_tiles(pairs, n_expert, columns), args.tile_columns = columns;
+  if (grouped_ == routing && grouped_columns_ == columns) return;
+  GroupArgs g = {};
+  g.ids = args.ids, g.pairs = args.rows, g.n_expert = n_expert, g.tile_columns = columns;
+  g.order = const_cast<int32_t *>(args.order), g.tiles = const_cast<ExpertTile *>(args.tiles), g.n_tiles = const_cast<int32_t *>(args.n_tiles);
+  push([=](Stream &s) { group_by_expert(g, s); });
+  grouped_ = routing, grouped_columns_ = columns;
+}
+
+// What runs on tensor cores: one segment with a row for every position, no lists.
+AttentionKind Compiler::attention_kind_of(const Op &op) const {
+  const Tensor &q = tensor(op.src[BL_SRC_ATTENTION_Q]), &y = tensor(op.dst[0]);
+  const uint32_t c = op.param[BL_PARAM_ATTENTION_A_CACHE], k = op.param[BL_PARAM_ATTENTION_A_K], v = op.param[BL_PARAM_ATTENTION_A_V];
+  const bool plain = op.param[BL_PARAM_ATTENTION_B_CACHE] == BL_NONE && !op.has(BL_SRC_ATTENTION_SELECT_A) && q.dense() &&
+                     (k != v || op.param[BL_PARAM_ATTENTION_N_HEAD_KV] == 1);
+  if (!plain) return AttentionKind::general;
+  const uint32_t n_chunk = uint32_t(ceil_div(uint64_t(p_.caches[c].n_page) * p_.caches[c].page_size, uint64_t(CHUNK_KEYS)));
+  return attention_kind(cache(c).stream(k), cache(c).stream(v), uint32_t(q.dim[0]), uint32_t(y.dim[0]), p_.n_tok,
+                        attention_state_bytes(p_.n_tok, uint32_t(q.dim[1]), uint32_t(y.dim[0]), n_chunk));
 }
 
 void Compiler::emit_attention(uint32_t i) {
   const Op &op = p_.ops[i];
-  const CudaCache &cache = *static_cast<const CudaCache *>(caches_[op.param[ATT_CACHE]]);
-  const Tensor &q = tensor(op.src[0]), &y = tensor(op.dst[0]);
+  const AttentionKind kind = attention_kind_of(op);
+  if (kind == AttentionKind::general) return emit_general_attention(op);
+  const uint32_t c = op.param[BL_PARAM_ATTENTION_A_CACHE];
+  const uint32_t q_id = op.src[BL_SRC_ATTENTION_Q], y_id = op.dst[0];
+  const Tensor &q = tensor(q_id), &y = tensor(y_id);
+  const CachePages table = pages(c);
   AttentionArgs args = {};
-  args.q = at<float>(op.src[0]), args.y = at<float>(op.dst[0]);
-  args.k = cache.stream(op.param[ATT_K_STREAM]), args.v = cache.stream(op.param[ATT_V_STREAM]);
-  args.n_head = uint32_t(q.ne[1]), args.n_head_kv = op.param[ATT_N_HEAD_KV];
-  args.head_dim_k = uint32_t(q.ne[0]), args.head_dim_v = uint32_t(y.ne[0]);
-  args.scale = op.param_f32(ATT_SCALE), args.window = op.param[ATT_WINDOW];
-  args.positions = input(exec_.at_.positions), args.seqs = input(exec_.at_.seqs), args.pages = input(exec_.at_.pages);
-  args.n_page = p_.n_page, args.page_size = p_.page_size;
-  args.rows = {&exec_.inputs_.as<StepCounts>()->n_tok, 1, p_.n_tok};
-  args.order = input(exec_.at_.order);
-  args.n_chunk = uint32_t(ceil_div(uint64_t(p_.n_page) * p_.page_size, uint64_t(CHUNK_KEYS)));
-  const uint64_t state_bytes = attention_state_bytes(p_.n_tok, args.n_head, args.head_dim_v, args.n_chunk);
-  const AttentionKind kind = attention_kind(args.k, args.v, args.head_dim_k, args.head_dim_v, p_.n_tok, state_bytes);
-  if (kind != AttentionKind::exact) {
-    const uint32_t tokens = attention_tile_tokens(kind, args.n_head, args.n_head_kv);
-    for (size_t l = 0; l < exec_.tile_lists_.size(); l++) {
-      if (exec_.tile_lists_[l].tokens != tokens) continue;
-      args.tiles = reinterpret_cast<const AttentionTile *>(input(exec_.at_.tiles[l]));
-      args.n_tiles = &exec_.inputs_.as<StepCounts>()->n_tile[l];
-      args.max_tiles = exec_.tile_lists_[l].max_tiles;
-    }
+  args.q = at<float>(q_id), args.y = at<float>(y_id), args.sinks = optional(op, BL_SRC_ATTENTION_SINKS);
+  args.k = cache(c).stream(op.param[BL_PARAM_ATTENTION_A_K]), args.v = cache(c).stream(op.param[BL_PARAM_ATTENTION_A_V]);
+  args.n_head = uint32_t(q.dim[1]), args.n_head_kv = op.param[BL_PARAM_ATTENTION_N_HEAD_KV];
+  args.head_dim_k = uint32_t(q.dim[0]), args.head_dim_v = uint32_t(y.dim[0]);
+  args.scale = op.param_f32(BL_PARAM_ATTENTION_SCALE), args.softcap = op.param_f32(BL_PARAM_ATTENTION_SOFTCAP);
+  args.window = op.param[BL_PARAM_ATTENTION_A_WINDOW];
+  args.positions = input(exec_.at_.positions), args.seqs = input(exec_.at_.seqs), args.pages = table.pages;
+  args.n_page = table.n_page, args.page_size = table.page_size;
+  args.rows = token_rows();
+  args.n_chunk = uint32_t(ceil_div(uint64_t(table.n_page) * table.page_size, uint64_t(CHUNK_KEYS)));
+  const uint32_t tokens = attention_tile_tokens(kind, args.n_head, args.n_head_kv);
+  for (size_t l = 0; l < exec_.tile_lists_.size(); l++) {
+    if (exec_.tile_lists_[l].tokens != tokens) continue;
+    args.tiles = reinterpret_cast<const AttentionTile *>(input(exec_.at_.tiles[l]));
+    args.n_tiles = &counts()->n_tile[l];
+    args.max_tiles = exec_.tile_lists_[l].max_tiles;
   }
   if (kind == AttentionKind::split) {
+    const uint64_t state_bytes = attention_state_bytes(p_.n_tok, args.n_head, args.head_dim_v, args.n_chunk);
     if (states_bytes_ < state_bytes) states_ = allocate(state_bytes, "attention states"), states_bytes_ = state_bytes;
     args.states = reinterpret_cast<float *>(states_);
     const uint64_t n = uint64_t(args.n_head) * args.head_dim_v;
     if (attention_encodes(args.n_head, args.head_dim_v)) {
       for (const bool bf16 : {false, true}) {
-        const EncodingKey key{root(op.dst[0]), n, bf16};
-        if (wanted_.count(key) != 0) (bf16 ? args.bf16 : args.f16) = make_encoding(key, op.dst[0]).encoded;
+        const EncodingKey key{root(y_id), 0, n, n, bf16};
+        if (wanted_.count(key) != 0) (bf16 ? args.bf16 : args.f16) = make_encoding(key, y_id).encoded;
       }
-      if (!needs_values(op.dst[0], n)) args.y = nullptr;
+      if (!needs_values(y_id, n)) args.y = nullptr;
     }
   }
   push([=](Stream &s) { attention(args, kind, s); });
-}
-
-void Compiler::emit_router(uint32_t i) {
-  const Op &op = p_.ops[i];
-  RouterArgs args = {};
-  args.logits = at<float>(op.src[0]), args.ids = at<int32_t>(op.dst[0]), args.weights = at<float>(op.dst[1]);
-  args.n_expert = uint32_t(tensor(op.src[0]).ne[0]), args.k = uint32_t(tensor(op.dst[0]).ne[0]);
-  args.score = op.param[ROUTER_SCORE], args.renorm = op.param[ROUTER_RENORM] != 0, args.scale = op.param_f32(ROUTER_SCALE);
-  args.rows = rows_of(op.src[0], args.n_expert);
-  push([=](Stream &s) { router(args, s); });
-}
-
-void Compiler::emit_top_k(uint32_t i) {
-  const Op &op = p_.ops[i];
-  TopKArgs args = {};
-  args.logits = at<float>(op.src[0]), args.n = uint32_t(tensor(op.src[0]).ne[0]), args.k = uint32_t(tensor(op.dst[0]).ne[0]);
-  args.ids = at<int32_t>(op.dst[0]), args.values = at<float>(op.dst[1]), args.lse = at<float>(op.dst[2]);
-  args.rows = rows_of(op.src[0], args.n);
-  args.scratch = reinterpret_cast<uint64_t *>(allocate(top_k_scratch_bytes(args.n, args.k, args.rows.max), "top-k"));
-  push([=](Stream &s) { top_k(args, s); });
 }
 
 }  // namespace bl::cuda

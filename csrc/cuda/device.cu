@@ -22,7 +22,7 @@ CudaDevice::~CudaDevice() {
   for (int i = 0; i < 2; i++) {
     if (pinned_[i] != nullptr) cudaFreeHost(pinned_[i]);
     if (sent_[i] != nullptr) cudaEventDestroy(sent_[i]);
-    raw_[i].reset();
+    raw_[i].reset(), decoded_[i].reset();
   }
   if (load_stream_ != nullptr) cudaStreamDestroy(load_stream_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
@@ -36,28 +36,41 @@ std::string CudaDevice::info_json(uint32_t index) {
   std::string name;
   for (const char c : name_)
     if (c != '"' && c != '\\' && c >= 32) name += c;
+  std::string features = "\"sm_" + std::to_string(major_) + std::to_string(minor_) + "\"";
+  for (uint32_t type = 0; type < 64; type++)  // weights whose products read them as halves (packed.h)
+    if (packed_type(type) == PACKED_HALF) features += std::string(",\"as_f16:") + type_info(type)->name + "\"";
   return "{\"index\":" + std::to_string(index) + ",\"kind\":\"cuda\",\"name\":\"" + name + "\",\"memory_bytes\":" +
-         std::to_string(memory_) + ",\"free_bytes\":" + std::to_string(free) + ",\"features\":[\"sm_" + std::to_string(major_) +
-         std::to_string(minor_) + "\"]}";
+         std::to_string(memory_) + ",\"free_bytes\":" + std::to_string(free) + ",\"features\":[" + features + "]}";
+}
+
+void CudaDevice::copy_in(Buffer &to, const TensorSource &source, const char *what) {
+  to.allocate(source.n_bytes, what);
+  check(cudaMemcpy(to.data(), source.data, source.n_bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
 }
 
 std::unique_ptr<DeviceTensor> CudaDevice::load_tensor(const TensorSource &source) {
   const TypeInfo &type = *type_info(source.type);
   use();
   auto tensor = std::make_unique<CudaTensor>();
-  if (source.type == TYPE_I32) return tensor;  // expert maps: the program reads their host values
-  const bool vector = (source.uses & BL_USE_VECTOR) != 0 || source.uses == 0;
+  const bool rows = (source.uses & BL_USE_ROWS) != 0, products = (source.uses & BL_USE_MUL_MAT) != 0;
+  // Tables that would fill much of the card and of which a step reads a few rows stay in the file's mapping.
+  if (rows && (source.uses & ~(BL_USE_ROWS | BL_USE_HOST)) == 0 && ((source.uses & BL_USE_HOST) != 0 || source.n_bytes > memory_ / 4)) {
+    tensor->file = source.file;
+    if (source.file == nullptr) tensor->host_copy.assign(source.data, source.data + source.n_bytes);
+    tensor->host = source.file == nullptr ? tensor->host_copy.data() : source.data;
+    return tensor;
+  }
+  const bool vector = (source.uses & BL_USE_VECTOR) != 0 || (source.uses & (BL_USE_MUL_MAT | BL_USE_ROWS)) == 0;
   if (vector) {
-    if (source.type != TYPE_F32) fail(BL_ERR_UNSUPPORTED, "Cannot load a %s vector on cuda device %d: expected f32", type.name, ordinal_);
-    tensor->vector.allocate(source.n_bytes, "a vector");
-    check(cudaMemcpy(tensor->vector.data(), source.data, source.n_bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    if (source.type != TYPE_F32 && source.type != TYPE_I32)
+      fail(BL_ERR_UNSUPPORTED, "Cannot load a %s vector on cuda device %d: expected f32", type.name, ordinal_);
+    copy_in(tensor->vector, source, "a vector");
   }
-  if ((source.uses & (BL_USE_MUL_MAT | BL_USE_ROWS)) != 0) {
-    if (packed_sb_bytes(source.type) == 0)
-      fail(BL_ERR_UNSUPPORTED, "Cannot load a %s matrix on cuda device %d: it has products of f32, f16, bf16, q8_0, q4_0, q4_K, q5_K and q6_K",
-           type.name, ordinal_);
-    pack_from(source, *tensor);
-  }
+  const uint32_t layout = packed_type(source.type);
+  if (products && layout == NOT_PACKED)
+    fail(BL_ERR_UNSUPPORTED, "Cannot load a %s matrix on cuda device %d: it has no products of that type", type.name, ordinal_);
+  if (products || (rows && layout == source.type)) pack_from(source, *tensor);
+  if (rows && layout != source.type) copy_in(tensor->raw, source, "a table");
   return tensor;
 }
 
@@ -66,14 +79,19 @@ void CudaDevice::pack_from(const TensorSource &source, CudaTensor &tensor) {
   const uint64_t n_in = source.ne[0], n_row = source.ne[1], n_matrix = source.ne[2] * source.ne[3];
   const uint64_t row_bytes = n_in / type.block * type.bytes;
   if (n_in > UINT32_MAX || n_row > UINT32_MAX) fail(BL_ERR_UNSUPPORTED, "Cannot load a matrix of more than 2^32 rows or columns on cuda");
-  tensor.matrix_bytes = packed_bytes(source.type, n_in, n_row, 1);
+  const uint32_t layout = packed_type(source.type);
+  tensor.matrix_bytes = packed_bytes(layout, n_in, n_row, 1);
   tensor.packed.allocate(tensor.matrix_bytes * n_matrix, "a weight");
 
   std::lock_guard<std::mutex> lock(load_);
   if (load_stream_ == nullptr) check(cudaStreamCreateWithFlags(&load_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   // Whole tiles of 16 rows per transfer; a tile larger than a buffer gets larger buffers.
-  const uint64_t tile = row_bytes * TILE_ROWS, stage = std::max<uint64_t>(STAGE, tile);
+  const uint64_t tile = row_bytes * TILE_ROWS, tile_values = n_in * TILE_ROWS;
+  const uint64_t at_once = layout == PACKED_HALF ? std::max<uint64_t>(1, DECODED / (tile_values * 4)) * tile : STAGE;
+  const uint64_t stage = std::max<uint64_t>(std::min<uint64_t>(STAGE, at_once), tile);
   for (int i = 0; i < 2; i++) {
+    if (layout == PACKED_HALF && decoded_[i].bytes() < stage / tile * tile_values * 4)
+      decoded_[i].allocate(stage / tile * tile_values * 4, "decoding");
     if (raw_[i].bytes() >= stage) continue;
     if (pinned_[i] != nullptr) check(cudaFreeHost(pinned_[i]), "cudaFreeHost"), pinned_[i] = nullptr;
     check(cudaHostAlloc(reinterpret_cast<void **>(&pinned_[i]), stage, cudaHostAllocDefault), "cudaHostAlloc");
@@ -88,13 +106,20 @@ void CudaDevice::pack_from(const TensorSource &source, CudaTensor &tensor) {
       check(cudaEventSynchronize(sent_[turn]), "cudaEventSynchronize");
       memcpy(pinned_[turn], source.data + (m * n_row + row) * row_bytes, n * row_bytes);
       check(cudaMemcpyAsync(raw_[turn].data(), pinned_[turn], n * row_bytes, cudaMemcpyHostToDevice, load_stream_), "cudaMemcpyAsync");
-      pack_rows(source.type, raw_[turn].data(), tensor.packed.data() + m * tensor.matrix_bytes + packed_bytes(source.type, n_in, row, 1),
-                n_in, n, load_stream_);
+      uint8_t *to = tensor.packed.data() + m * tensor.matrix_bytes + packed_bytes(layout, n_in, row, 1);
+      if (layout == PACKED_HALF) {
+        if (!decode(source.type, raw_[turn].data(), decoded_[turn].as<float>(), n * n_in, load_stream_))
+          fail(BL_ERR_UNSUPPORTED, "Cannot decode %s on cuda device %d", type.name, ordinal_);
+        pack_halves(decoded_[turn].as<float>(), to, n_in, n, load_stream_);
+      } else {
+        pack_rows(source.type, raw_[turn].data(), to, n_in, n, load_stream_);
+      }
       check(cudaEventRecord(sent_[turn], load_stream_), "cudaEventRecord");
       turn ^= 1;
     }
   }
   check(cudaStreamSynchronize(load_stream_), "cudaStreamSynchronize");
+  for (Buffer &b : decoded_) b.reset();
 }
 
 std::unique_ptr<DeviceCache> CudaDevice::create_cache(const CacheShape &shape) {
@@ -127,7 +152,7 @@ CudaCache::CudaCache(int ordinal, cudaStream_t stream, const CacheShape &shape) 
   uint64_t bytes = 0;
   for (size_t s = 0; s < shape.type.size(); s++) {
     offset_.push_back(bytes);
-    bytes = round_up(bytes + shape.row_bytes(s) * shape.page_size * shape.n_pages, uint64_t(256));
+    bytes = round_up(bytes + shape.row_bytes(s) * shape.page_rows(s) * shape.n_pages, uint64_t(256));
   }
   memory_.allocate(bytes, "a cache");
   check(cudaMemsetAsync(memory_.data(), 0, bytes, stream_), "cudaMemsetAsync");
@@ -135,13 +160,13 @@ CudaCache::CudaCache(int ordinal, cudaStream_t stream, const CacheShape &shape) 
 }
 
 CacheStream CudaCache::stream(uint32_t s) const {
-  return {memory_.data() + offset_[s], shape_.type[s], uint32_t(shape_.row_bytes(s))};
+  return {memory_.data() + offset_[s], shape_.type[s], uint32_t(shape_.row_bytes(s)), shape_.ratio[s], shape_.page_rows(s)};
 }
 
 template <class F>
 void CudaCache::each_run(F move) {
   check(cudaSetDevice(ordinal_), "cudaSetDevice");
-  for (size_t s = 0; s < shape_.type.size(); s++) move(memory_.data() + offset_[s], shape_.row_bytes(s) * shape_.page_size);
+  for (size_t s = 0; s < shape_.type.size(); s++) move(memory_.data() + offset_[s], shape_.row_bytes(s) * shape_.page_rows(s));
   check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
 

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "../common/quantize.h"
 #include "compiler.h"
+#include "recurrent.h"
 
 namespace bl::cuda {
 
@@ -15,16 +17,18 @@ constexpr uint64_t MAX_PINNED_OUTPUT = 8u << 20;  // larger outputs go straight 
 CudaExec::CudaExec(CudaDevice &device, const Program &program, const std::vector<DeviceTensor *> &weights,
                    const std::vector<DeviceCache *> &caches)
     : device_(device), program_(program) {
-  Compiler(*this, weights, caches).run();
-  uint64_t bytes = 0;
-  for (const uint32_t id : program.outputs) {
-    const Tensor &t = program.tensors[id];
-    bytes += t.row_elems * 4 * (t.rows == Rows::tok ? program.n_tok : t.rows == Rows::out ? program.n_out : 1);
+  try {
+    Compiler(*this, weights, caches).run();
+    uint64_t bytes = 0;
+    for (const uint32_t id : program.outputs) bytes += program.row_bytes(id) * program.bucket_rows(id);
+    host_output_bytes_ = std::min(bytes, MAX_PINNED_OUTPUT);
+    if (host_output_bytes_ > 0)
+      check(cudaHostAlloc(reinterpret_cast<void **>(&host_outputs_), host_output_bytes_, cudaHostAllocDefault), "cudaHostAlloc");
+    capture();
+  } catch (...) {
+    release();
+    throw;
   }
-  host_output_bytes_ = std::min(bytes, MAX_PINNED_OUTPUT);
-  if (host_output_bytes_ > 0)
-    check(cudaHostAlloc(reinterpret_cast<void **>(&host_outputs_), host_output_bytes_, cudaHostAllocDefault), "cudaHostAlloc");
-  capture();
 }
 
 CudaExec::~CudaExec() {
@@ -33,9 +37,15 @@ CudaExec::~CudaExec() {
   } catch (const Failure &) {
     return;
   }
+  release();
+}
+
+void CudaExec::release() {
   if (graph_ != nullptr) cudaGraphExecDestroy(graph_);
   if (host_inputs_ != nullptr) cudaFreeHost(host_inputs_);
   if (host_outputs_ != nullptr) cudaFreeHost(host_outputs_);
+  for (const HostRows &h : host_rows_)
+    if (h.rows != nullptr) cudaFreeHost(h.rows);
 }
 
 uint64_t CudaExec::scratch_bytes() const {
@@ -78,32 +88,53 @@ void CudaExec::fill_inputs(const StepInput &in) {
     memcpy(w + at_.out_rows, in.out_rows, in.n_out * 4);
     memcpy(w + at_.targets, in.targets, in.n_out * 4);
   }
-  for (uint32_t s = 0; s < in.n_seq; s++) {
-    int32_t *pages = w + at_.pages + uint64_t(s) * program_.n_page;
-    memcpy(pages, in.pages + uint64_t(s) * in.n_page, in.n_page * 4);
-    std::fill(pages + in.n_page, pages + program_.n_page, -1);
+  for (size_t i = 0; i < at_.derived.size(); i++) memcpy(w + at_.derived[i], in.derived[i], in.n_tok * program_.derived[i].n * 4);
+  for (size_t c = 0; c < at_.pages.size(); c++) {
+    const uint32_t n = in.tables[c].n_page, wanted = program_.caches[c].n_page;
+    for (uint32_t s = 0; s < in.n_seq; s++) {
+      int32_t *pages = w + at_.pages[c] + uint64_t(s) * wanted;
+      if (n > 0) memcpy(pages, in.tables[c].of(int32_t(s)), n * 4);
+      std::fill(pages + n, pages + wanted, -1);
+    }
   }
 
-  // Counting sort of the rows by sequence; stable, so that positions keep ascending.
-  std::vector<int32_t> first(in.n_seq + 1, 0);
-  for (uint32_t i = 0; i < in.n_tok; i++) first[in.seqs[i] + 1]++;
-  for (uint32_t s = 0; s < in.n_seq; s++) first[s + 1] += first[s];
-  std::vector<int32_t> next(first.begin(), first.end() - 1);
-  for (uint32_t i = 0; i < in.n_tok; i++) w[at_.order + next[in.seqs[i]]++] = int32_t(i);
+  SequenceRun *runs = reinterpret_cast<SequenceRun *>(w + at_.runs);
+  std::fill(runs, runs + in.n_seq, SequenceRun{0, 0});
+  for (uint32_t i = 0; i < in.n_tok; i++) {
+    SequenceRun &run = runs[in.seqs[i]];
+    if (run.count++ == 0) run.first = int32_t(i);
+  }
   for (size_t l = 0; l < tile_lists_.size(); l++) {
     AttentionTile *tiles = reinterpret_cast<AttentionTile *>(w + at_.tiles[l]);
+    const int32_t tokens = int32_t(tile_lists_[l].tokens);
     int32_t n = 0;
     for (uint32_t s = 0; s < in.n_seq; s++)
-      for (int32_t at = first[s]; at < first[s + 1]; at += int32_t(tile_lists_[l].tokens))
-        tiles[n++] = {at, std::min(first[s + 1] - at, int32_t(tile_lists_[l].tokens)), int32_t(s)};
+      for (int32_t at = 0; at < runs[s].count; at += tokens)
+        tiles[n++] = {runs[s].first + at, std::min(runs[s].count - at, tokens), int32_t(s)};
     counts.n_tile[l] = n;
   }
   memcpy(w, &counts, sizeof counts);
 }
 
+// Rows of tables that stay with the host.
+void CudaExec::gather(const StepInput &in) {
+  for (const HostRows &h : host_rows_) {
+    const int32_t *ids = in.words(h.input);
+    const TypeInfo &type = *type_info(h.type);
+    const uint64_t row_bytes = h.n / type.block * type.bytes;
+    for (uint64_t i = 0; i < in.n_tok * h.ids; i++) {
+      float *row = h.rows + i * h.n;
+      if (ids[i] < 0) std::fill(row, row + h.n, 0.0f);
+      else if (h.type == TYPE_I32) memcpy(row, h.table->host + uint64_t(ids[i]) * row_bytes, row_bytes);
+      else dequantize_row(h.type, h.table->host + uint64_t(ids[i]) * row_bytes, row, h.n);
+    }
+  }
+}
+
 void CudaExec::step(const StepInput &input, uint8_t *output, uint64_t mask) {
   device_.use();
   fill_inputs(input);
+  gather(input);
   const cudaStream_t stream = device_.stream();
   check(cudaGraphLaunch(graph_, stream), "cudaGraphLaunch");
   uint64_t at = 0;

@@ -10,14 +10,25 @@
 
 namespace bl::cuda {
 
+constexpr size_t MAX_TILE_LISTS = sizeof(StepCounts::n_tile) / sizeof(int32_t);
+
 // The step's inputs: pinned on the host and its twin on the card, copied by the graph's first node. Word offsets:
 struct InputBlock {
-  uint32_t tokens, positions, seqs, out_rows, targets, pages, order, tiles[2], words;
+  uint32_t tokens, positions, seqs, out_rows, targets, runs, tiles[MAX_TILE_LISTS], words;
+  std::vector<uint32_t> pages, derived;  // by cache, by derived input
 };
 
 struct TileList {
   uint32_t tokens;     // of a tile
   uint32_t max_tiles;
+};
+
+// Rows of a table that stays with the host, for the ids of one step input.
+struct HostRows {
+  const CudaTensor *table;
+  uint32_t type, input;  // of the table; a bl_input
+  uint64_t n, ids;       // numbers of a row; ids of a token row
+  float *rows;           // pinned [n_tok, ids, n]
 };
 
 class CudaExec : public Exec {
@@ -30,12 +41,15 @@ class CudaExec : public Exec {
  private:
   friend class Compiler;
   void fill_inputs(const StepInput &input);
+  void gather(const StepInput &input);
   void capture();
+  void release();
 
   CudaDevice &device_;
   const Program &program_;
   InputBlock at_ = {};
-  std::vector<TileList> tile_lists_;  // at most 2
+  std::vector<TileList> tile_lists_;  // at most MAX_TILE_LISTS
+  std::vector<HostRows> host_rows_;
   Buffer arena_, inputs_;
   std::vector<Buffer> extra_;         // encodings, attention states, top-k, grouping
   int32_t *host_inputs_ = nullptr;    // pinned

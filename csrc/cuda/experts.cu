@@ -4,7 +4,10 @@
 // needs   n_expert <= 4096
 // bits    router: scores in f32, sums by a fixed xor tree: a row's result depends on its logits alone. The order of pairs within an
 //         expert is not fixed: columns of a matrix product do not see each other
+// floor   4 n_expert bytes a row over bandwidth: one launch is all it costs
+#include "../bloomery_ops.h"
 #include "experts.h"
+#include "functions.cuh"
 
 namespace bl::cuda {
 
@@ -12,16 +15,48 @@ namespace {
 
 constexpr int N_WARP = 4;
 constexpr uint32_t MAX_EXPERTS = 4096;
-constexpr float MIN_SUM = 6.103515625e-5f;  // smallest divisor of a renormalisation
+
+// The best of values lane, lane + 32, .. of a warp, ties to the lower index; MAX_EXPERTS where none is above -inf.
+__device__ uint32_t best_of(const float *values, uint32_t n, int lane, float &best) {
+  uint32_t at = MAX_EXPERTS;
+  best = -INFINITY;
+  for (uint32_t i = lane; i < n; i += WARP)
+    if (values[i] > best) best = values[i], at = i;
+  for (int o = 16; o > 0; o >>= 1) {
+    const float other = __shfl_xor_sync(~0u, best, o);
+    const uint32_t other_at = __shfl_xor_sync(~0u, at, o);
+    if (other > best || (other == best && other_at < at)) best = other, at = other_at;
+  }
+  return at;
+}
+
+// Sum of the `top` largest of n values, largest first.
+__device__ float sum_of_best(const float *values, uint32_t n, uint32_t top) {
+  float sum = 0.0f, last = INFINITY;
+  uint32_t last_at = 0;
+  bool first = true;
+  for (uint32_t k = 0; k < top; k++) {
+    float best = -INFINITY;
+    uint32_t at = n;
+    for (uint32_t i = 0; i < n; i++) {
+      const bool behind = first || values[i] < last || (values[i] == last && i > last_at);
+      if (behind && (at == n || values[i] > best)) best = values[i], at = i;
+    }
+    if (at == n) break;
+    sum = __fadd_rn(sum, best);
+    last = best, last_at = at, first = false;
+  }
+  return sum;
+}
 
 __global__ __launch_bounds__(N_WARP *WARP) void router_kernel(const __grid_constant__ RouterArgs p) {
-  extern __shared__ float all_scores[];  // [N_WARP][n_expert]
+  extern __shared__ float shared[];  // [N_WARP]: scores [n_expert], and where they differ what is ranked [n_expert], groups [n_group]
   release();
   depend();
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const uint32_t row = blockIdx.x * N_WARP + warp;
   if (row >= row_count(p.rows)) return;
-  float *score = all_scores + warp * p.n_expert;
+  float *score = shared + warp * (2 * p.n_expert + p.n_group), *ranked = score + p.n_expert, *group = ranked + p.n_expert;
   const float *logits = p.logits + uint64_t(row) * p.n_expert;
 
   if (p.score == BL_SCORE_SOFTMAX) {
@@ -35,31 +70,51 @@ __global__ __launch_bounds__(N_WARP *WARP) void router_kernel(const __grid_const
     for (int o = 16; o > 0; o >>= 1) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, o));
     for (uint32_t i = lane; i < p.n_expert; i += WARP) score[i] = __fdiv_rn(score[i], sum);
   } else {
-    for (uint32_t i = lane; i < p.n_expert; i += WARP) score[i] = __fdiv_rn(1.0f, __fadd_rn(1.0f, expf(-logits[i])));
+    for (uint32_t i = lane; i < p.n_expert; i += WARP)
+      score[i] = p.score == BL_SCORE_SIGMOID ? sigmoid(logits[i]) : __fsqrt_rn(softplus(logits[i]));
   }
+  for (uint32_t i = lane; i < p.n_expert; i += WARP) ranked[i] = p.bias != nullptr ? __fadd_rn(score[i], p.bias[i]) : score[i];
   __syncwarp();
+
+  if (p.n_group > 1 && p.given == nullptr) {  // experts of the other groups take no part
+    const uint32_t per_group = p.n_expert / p.n_group;
+    for (uint32_t g = lane; g < p.n_group; g += WARP) group[g] = sum_of_best(ranked + g * per_group, per_group, p.group_top);
+    __syncwarp();
+    for (uint32_t i = 0; i < p.n_group_used; i++) {
+      float best;
+      const uint32_t at = best_of(group, p.n_group, lane, best);
+      __syncwarp();
+      if (lane == 0 && at < p.n_group) group[at] = NAN;  // used
+      __syncwarp();
+    }
+    for (uint32_t i = lane; i < p.n_expert; i += WARP)
+      if (!isnan(group[i / per_group])) ranked[i] = -INFINITY;
+    __syncwarp();
+  }
 
   float total = 0.0f;
   for (uint32_t slot = 0; slot < p.k; slot++) {
-    float best = -INFINITY;
-    uint32_t at = MAX_EXPERTS;
-    for (uint32_t i = lane; i < p.n_expert; i += WARP)
-      if (score[i] > best) best = score[i], at = i;
-    for (int o = 16; o > 0; o >>= 1) {
-      const float other = __shfl_xor_sync(~0u, best, o);
-      const uint32_t other_at = __shfl_xor_sync(~0u, at, o);
-      if (other > best || (other == best && other_at < at)) best = other, at = other_at;
+    float best;
+    uint32_t at;
+    if (p.given != nullptr) {
+      at = uint32_t(p.given[uint64_t(row) * p.k + slot]);
+      if (at >= p.n_expert) at = 0;
+    } else {
+      at = best_of(ranked, p.n_expert, lane, best);
+      if (at == MAX_EXPERTS) at = slot;  // scores that are not numbers: any valid expert
     }
-    if (at == MAX_EXPERTS) at = slot, best = 0.0f;  // scores that are not numbers: any valid expert
+    best = score[at];
+    if (!(best > -INFINITY)) best = 0.0f;
     total = __fadd_rn(total, best);
+    __syncwarp();
     if (lane == 0) {
       p.ids[uint64_t(row) * p.k + slot] = int32_t(at);
       p.weights[uint64_t(row) * p.k + slot] = best;
-      score[at] = -INFINITY;  // taken
+      ranked[at] = -INFINITY;  // taken
     }
     __syncwarp();
   }
-  const float divisor = fmaxf(total, MIN_SUM);
+  const float divisor = fmaxf(__fadd_rn(total, p.sum_add), p.sum_min);
   for (uint32_t i = lane; i < p.k; i += WARP) {
     float &w = p.weights[uint64_t(row) * p.k + i];
     w = __fmul_rn(p.renorm ? __fdiv_rn(w, divisor) : w, p.scale);
@@ -103,7 +158,7 @@ __global__ __launch_bounds__(1024) void group_kernel(const __grid_constant__ Gro
 
 void router(const RouterArgs &args, Stream &s) {
   if (args.n_expert > MAX_EXPERTS) fail(BL_ERR_UNSUPPORTED, "Cannot route to %u experts on cuda: at most %u", args.n_expert, MAX_EXPERTS);
-  const size_t shared = size_t(N_WARP) * args.n_expert * sizeof(float);
+  const size_t shared = size_t(N_WARP) * (2 * args.n_expert + args.n_group) * sizeof(float);
   allow_shared(router_kernel, shared);
   launch("router", router_kernel, dim3(ceil_div(args.rows.max, uint32_t(N_WARP))), N_WARP * WARP, shared, s, args);
 }

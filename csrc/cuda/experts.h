@@ -6,16 +6,19 @@
 namespace bl::cuda {
 
 struct RouterArgs {
-  const float *logits;  // [rows, n_expert]
-  int32_t *ids;         // [rows, k]
-  float *weights;       // [rows, k]
+  const float *logits;   // [rows, n_expert]
+  const float *bias;     // [n_expert] added for the choice alone, or nullptr
+  const int32_t *given;  // [rows, k] experts: nothing is chosen; or nullptr
+  int32_t *ids;          // [rows, k]
+  float *weights;        // [rows, k]
   uint32_t n_expert, k, score;
+  uint32_t n_group, n_group_used, group_top;  // n_group 1: no groups
   bool renorm;
-  float scale;
+  float sum_add, sum_min, scale;
   RowCount rows;
 };
 
-// The k best experts of each row, best first, ties to the lower index, and their weights.
+// The k best experts of each row, best first, ties to the lower index, and their weights (ROUTER of ../ops.def).
 void router(const RouterArgs &args, Stream &s);
 
 struct GroupArgs {

@@ -1,7 +1,7 @@
-// heads.cu: rms_norm over heads, rope, and writes to the cache: q and k of a layer and its v in one launch.
-//   x, y [head_dim, n_head, n_tok] f32 · cache rows [n_head * head_dim] f32, f16 or q8_0
+// heads.cu: rms_norm over heads, rope, and writes to the cache: q and k of a layer and its v in one launch. ROPE and STREAM_WRITE.
+//   x [head_dim, n_head, n_tok] f32, any slice · y f32, dense · cache rows [n_head * head_dim] f32, f16 or q8_0
 // launch  grid (ceil(heads of all jobs / 4), n_tok), block 128: one warp per head, the head in shared memory
-// needs   q8_0 rows: head_dim a multiple of 32 (the caller passes a whole row as one head otherwise)
+// needs   q8_0 rows: head_dim a multiple of 32 (the caller cuts a row into other heads where it is not)
 // bits    a head's result depends on nothing but itself, its position and the weights
 // floor   bytes read and written over bandwidth
 #include <cuda_fp16.h>
@@ -50,10 +50,11 @@ __global__ __launch_bounds__(N_WARP *WARP) void heads_kernel(const __grid_consta
   const HeadJob &job = p.job[j];
   float *v = head_values + warp * longest;
   const uint64_t at = (uint64_t(token) * job.n_head + head) * job.head_dim;
+  const float *x = job.x + token * job.x_row + head * job.x_head;
 
   float sum = 0.0f;
   for (uint32_t i = lane; i < job.head_dim; i += WARP) {
-    v[i] = job.x[at + i];
+    v[i] = x[i];
     sum = __fmaf_rn(v[i], v[i], sum);
   }
   if (job.norm != nullptr) {
@@ -62,24 +63,28 @@ __global__ __launch_bounds__(N_WARP *WARP) void heads_kernel(const __grid_consta
     for (uint32_t i = lane; i < job.head_dim; i += WARP) v[i] = __fmul_rn(__fmul_rn(v[i], factor), job.norm[i]);
   }
   __syncwarp();
-  const uint32_t position = uint32_t(p.positions[token]);
+  const int32_t position = p.positions[token];
   if (job.inv_freq != nullptr) {
     const uint32_t half = job.n_rot / 2;
+    const float turns = float(max(position + job.shift, 0));
     for (uint32_t i = lane; i < half; i += WARP) {
-      const uint32_t a = job.rope_kind == BL_ROPE_PAIRS ? 2 * i : i, b = job.rope_kind == BL_ROPE_PAIRS ? 2 * i + 1 : i + half;
+      const uint32_t a = job.offset + (job.rope_kind == BL_ROPE_PAIRS ? 2 * i : i);
+      const uint32_t b = job.offset + (job.rope_kind == BL_ROPE_PAIRS ? 2 * i + 1 : i + half);
       float sine, cosine;
-      sincosf(__fmul_rn(float(position), job.inv_freq[i]), &sine, &cosine);
-      sine = __fmul_rn(sine, job.mscale), cosine = __fmul_rn(cosine, job.mscale);
-      const float x = v[a], y = v[b];
-      v[a] = __fsub_rn(__fmul_rn(x, cosine), __fmul_rn(y, sine));
-      v[b] = __fadd_rn(__fmul_rn(y, cosine), __fmul_rn(x, sine));
+      sincosf(__fmul_rn(turns, job.inv_freq[i]), &sine, &cosine);
+      sine = __fmul_rn(job.inverse ? -sine : sine, job.mscale), cosine = __fmul_rn(cosine, job.mscale);
+      const float first = v[a], second = v[b];
+      v[a] = __fsub_rn(__fmul_rn(first, cosine), __fmul_rn(second, sine));
+      v[b] = __fadd_rn(__fmul_rn(second, cosine), __fmul_rn(first, sine));
     }
     __syncwarp();
   }
   if (job.y != nullptr)
     for (uint32_t i = lane; i < job.head_dim; i += WARP) job.y[at + i] = v[i];
-  if (job.cache.base != nullptr) {
-    uint8_t *row = cache_row(job.cache, p.pages + uint64_t(p.seqs[token]) * p.n_page, p.page_size, position);
+  const uint32_t end = uint32_t(position) + 1;
+  if (job.cache.base != nullptr && (job.cache.ratio == 1 || end % job.cache.ratio == 0)) {
+    const int32_t *pages = job.table.pages + uint64_t(p.seqs[token]) * job.table.n_page;
+    uint8_t *row = stream_row(job.cache, pages, job.table.page_size, end / job.cache.ratio - 1);
     if (row != nullptr) write_cache(job, row, head, v, lane);
   }
 }

@@ -11,7 +11,7 @@ constexpr uint32_t MAX_PARTS = 4;
 struct MatmulPart {
   const uint8_t *w;         // packed
   float *y;                 // [rows, n_out] f32, overwritten
-  uint32_t type;
+  uint32_t type;            // packed_type()
   uint32_t n_out;
   uint64_t expert_bytes;    // routed: from one expert to the next
 };
@@ -45,11 +45,13 @@ constexpr uint32_t FEW_PAIRS = 64;
 // Columns of a routed tile of matmul_many for a bucket of `pairs` over `n_expert` experts.
 uint32_t expert_tile_columns(uint32_t pairs, uint32_t n_expert, bool floats);
 
-// Few rows (decode): superblocks of k are spread over warps. Parts may have different types of one encoding.
+// Few rows (decode): superblocks of k are spread over warps. Parts may have different types that go together.
 void matmul_few(const MatmulArgs &args, uint32_t n_sm, Stream &s);
+bool few_together(uint32_t type, uint32_t other);
 
 // Many rows (prompts): blocks of 128 features by 32 or 128 rows. All parts have one type.
 void matmul_many(const MatmulArgs &args, Stream &s);
-void matmul_many_float(const MatmulArgs &args, Stream &s);  // the float types' half of it, compiled apart
+void matmul_many_float(const MatmulArgs &args, Stream &s);   // the float types' half of it, compiled apart
+void matmul_many_others(const MatmulArgs &args, Stream &s);  // and that of mxfp4 and of decoded types
 
 }  // namespace bl::cuda

@@ -129,8 +129,11 @@ __device__ void few_tiles(const MatmulPart &part, const uint8_t *w, uint32_t til
   }
 }
 
-template <int NC, bool FLOATS>
-__global__ __launch_bounds__(BLOCK, FLOATS ? 1 : 2) void matmul_few_kernel(const __grid_constant__ MatmulArgs p,
+// Types whose code shares a kernel.
+enum class Set { common, floats, others };
+
+template <int NC, Set SET>
+__global__ __launch_bounds__(BLOCK, SET == Set::floats ? 1 : 2) void matmul_few_kernel(const __grid_constant__ MatmulArgs p,
                                                                            const __grid_constant__ FewPlan plan) {
   extern __shared__ float values[];  // [2][group * n_sb][16][NC]
   release();
@@ -152,7 +155,12 @@ __global__ __launch_bounds__(BLOCK, FLOATS ? 1 : 2) void matmul_few_kernel(const
     n = row_count(p.rows);  // written by the step's input copy, before any kernel
     if (n == 0) return depend();  // a grid that has not waited would let its successor overtake its predecessor
   }
-  if constexpr (FLOATS) {
+  if constexpr (SET == Set::others) {
+    switch (mp.type) {
+      case TYPE_MXFP4: few_tiles<FormatMXFP4, NC>(mp, w, tile0, tile1, plan, p, x_row, y_row, n, values); break;
+      case PACKED_HALF: few_tiles<FormatHalf, NC>(mp, w, tile0, tile1, plan, p, x_row, y_row, n, values); break;
+    }
+  } else if constexpr (SET == Set::floats) {
     switch (mp.type) {
       case TYPE_F32: few_tiles<FormatF32, NC>(mp, w, tile0, tile1, plan, p, x_row, y_row, n, values); break;
       case TYPE_F16: few_tiles<FormatF16, NC>(mp, w, tile0, tile1, plan, p, x_row, y_row, n, values); break;
@@ -169,11 +177,16 @@ __global__ __launch_bounds__(BLOCK, FLOATS ? 1 : 2) void matmul_few_kernel(const
   }
 }
 
-template <int NC, bool FLOATS>
+template <int NC, Set SET>
 void launch_few(const MatmulArgs &args, const FewPlan &plan, uint32_t pairs, Stream &s) {
   const size_t shared = size_t(2) * plan.group * args.x.n_sb * TILE_ROWS * NC * sizeof(float);
-  allow_shared(matmul_few_kernel<NC, FLOATS>, shared);
-  launch("matmul_few", matmul_few_kernel<NC, FLOATS>, dim3(plan.first[args.n_part], pairs), BLOCK, shared, s, args, plan);
+  allow_shared(matmul_few_kernel<NC, SET>, shared);
+  launch("matmul_few", matmul_few_kernel<NC, SET>, dim3(plan.first[args.n_part], pairs), BLOCK, shared, s, args, plan);
+}
+
+Set set_of(uint32_t type) {
+  if (!reads_f16_rows(type)) return Set::floats;
+  return type == TYPE_MXFP4 || type == PACKED_HALF ? Set::others : Set::common;
 }
 
 }  // namespace
@@ -202,11 +215,13 @@ void matmul_few(const MatmulArgs &args, uint32_t n_sm, Stream &s) {
   for (uint32_t i = 0; i < args.n_part; i++)
     plan.first[i + 1] = plan.first[i] + ceil_div(ceil_div(args.part[i].n_out, TILE_ROWS), plan.tiles_per_block);
 
-  if (reads_f16_rows(args.part[0].type)) {
-    one ? launch_few<1, false>(args, plan, pairs, s) : launch_few<8, false>(args, plan, pairs, s);
-  } else {
-    one ? launch_few<1, true>(args, plan, pairs, s) : launch_few<8, true>(args, plan, pairs, s);
+  switch (set_of(args.part[0].type)) {
+    case Set::common: return one ? launch_few<1, Set::common>(args, plan, pairs, s) : launch_few<8, Set::common>(args, plan, pairs, s);
+    case Set::floats: return one ? launch_few<1, Set::floats>(args, plan, pairs, s) : launch_few<8, Set::floats>(args, plan, pairs, s);
+    case Set::others: return one ? launch_few<1, Set::others>(args, plan, pairs, s) : launch_few<8, Set::others>(args, plan, pairs, s);
   }
 }
+
+bool few_together(uint32_t type, uint32_t other) { return set_of(type) == set_of(other); }
 
 }  // namespace bl::cuda

@@ -3,20 +3,6 @@
 
 namespace bl::cuda {
 
-namespace {
-
-constexpr uint32_t WIDE = 128, NARROW = 32;  // rows of a block's tile
-
-// Narrow tiles where wide ones would be mostly empty.
-template <class F>
-void launch_format(const MatmulArgs &args, Stream &s) {
-  const bool wide = args.ids != nullptr ? args.tile_columns == WIDE : args.rows.max > 64;
-  if (wide) launch_many<F, 4, 2, 2, 8>(args, s);
-  else launch_many<F, 8, 1, 1, 4>(args, s);
-}
-
-}  // namespace
-
 uint32_t expert_tile_columns(uint32_t pairs, uint32_t n_expert, bool floats) {
   return !floats && pairs / n_expert >= 96 ? WIDE : NARROW;
 }
@@ -28,6 +14,8 @@ void matmul_many(const MatmulArgs &args, Stream &s) {
     case TYPE_Q6_K: return launch_format<FormatQ6K>(args, s);
     case TYPE_Q8_0: return launch_format<FormatQ80>(args, s);
     case TYPE_Q4_0: return launch_format<FormatQ40>(args, s);
+    case TYPE_MXFP4:
+    case PACKED_HALF: return matmul_many_others(args, s);
     default: return matmul_many_float(args, s);
   }
 }

@@ -216,4 +216,14 @@ void launch_many(const MatmulArgs &args, Stream &s) {
   launch("matmul_many", matmul_many_kernel<F, WM, WN, MT, NT>, dim3(n_blocks, m_blocks), C::BLOCK, C::SHARED, s, args);
 }
 
+constexpr uint32_t WIDE = 128, NARROW = 32;  // rows of a block's tile
+
+// Narrow tiles where wide ones would be mostly empty.
+template <class F>
+void launch_format(const MatmulArgs &args, Stream &s) {
+  const bool wide = args.ids != nullptr ? args.tile_columns == WIDE : args.rows.max > 64;
+  if (wide) launch_many<F, 4, 2, 2, 8>(args, s);
+  else launch_many<F, 8, 1, 1, 4>(args, s);
+}
+
 }  // namespace bl::cuda

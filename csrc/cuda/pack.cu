@@ -33,6 +33,10 @@ __device__ uint32_t code_of(uint32_t type, const Source &s, uint32_t k) {
       const uint8_t q = s.row[k / 32 * 18 + 2 + k % 16];
       return k % 32 < 16 ? q & 15 : q >> 4;
     }
+    case TYPE_MXFP4: {
+      const uint8_t q = s.row[k / 32 * 17 + 1 + k % 16];
+      return k % 32 < 16 ? q & 15 : q >> 4;
+    }
     case TYPE_Q4_K: {
       const uint8_t *b = s.row + uint64_t(k / 256) * 144;
       const uint8_t q = b[16 + k % 256 / 64 * 32 + k % 32];
@@ -108,6 +112,12 @@ __global__ __launch_bounds__(256) void pack_kernel(uint32_t type, const uint8_t 
       for (int e = 0; e < 2; e++) {
         const uint32_t k = k_sb + (j % 8 + e) * 32;
         if (s.has(k)) v |= uint32_t(read_u16(s.row + uint64_t(k / 32) * (type == TYPE_Q8_0 ? 34 : 18))) << (16 * e);
+      }
+    } else if (type == TYPE_MXFP4) {  // [g][row half][8 blocks]: exponents
+      for (int e = 0; e < 4; e++) {
+        const uint32_t j = at - MXFP4_SCALES + e, k = k_sb + j % 8 * 32;
+        const Source s = source(j / 16 + j / 8 % 2 * 8);
+        if (s.has(k)) v |= uint32_t(s.row[k / 32 * 17]) << (8 * e);
       }
     } else if (type == TYPE_Q6_K) {
       if (at < Q6K_SCALES) {  // [step][lane][2 blocks]: two high bits of each value
@@ -192,6 +202,12 @@ __device__ void decode8(uint32_t type, const uint8_t *sb, uint32_t row, uint32_t
   if (type == TYPE_Q4_0) {
     const float d = half_at(Q40_D + (g * 16 + r * 8 + b) * 2);
     for (int e = 0; e < 8; e++) y[e] = __fmul_rn(float(int(q[e]) - 8), d);
+  } else if (type == TYPE_MXFP4) {
+    const float d = e8m0_half(sb[MXFP4_SCALES + g * 16 + r * 8 + b]);
+    for (int e = 0; e < 8; e++) {
+      const int m = q[e] & 1, x = q[e] >> 1 & 3, doubled = x == 0 ? m : (2 + m) << (x - 1);
+      y[e] = __fmul_rn(float(q[e] & 8 ? -doubled : doubled), d);
+    }
   } else if (type == TYPE_Q6_K) {
     const uint32_t high = u32_at(Q6K_HIGH + b / 2 * 256 + lane * 8 + b % 2 * 4);
     const float d = half_at(Q6K_D + (g * 2 + r) * 2);
@@ -220,15 +236,54 @@ __global__ __launch_bounds__(128) void embed_kernel(const __grid_constant__ Embe
   if (row >= row_count(p.rows)) return;
   const uint32_t unit = blockIdx.x * 128 + threadIdx.x;  // 8 values
   if (unit * 8 >= p.n) return;
-  const uint32_t n_sb = ceil_div(p.n, SB), id = uint32_t(p.ids[row]);
-  const uint8_t *sb = p.table + (uint64_t(id / TILE_ROWS) * n_sb + unit / 32) * packed_sb_bytes(p.type);
-  float y[8];
-  decode8(p.type, sb, id % TILE_ROWS, unit / 4 % 8, unit % 4, y);
+  const int32_t signed_id = p.ids[row];
+  const uint32_t n_sb = ceil_div(p.n, SB), id = uint32_t(signed_id);
+  float y[8] = {};
+  if (signed_id >= 0) {
+    const uint8_t *sb = p.table + (uint64_t(id / TILE_ROWS) * n_sb + unit / 32) * packed_sb_bytes(p.type);
+    decode8(p.type, sb, id % TILE_ROWS, unit / 4 % 8, unit % 4, y);
+  }
   for (int e = 0; e < 8; e++)
     if (unit * 8 + e < p.n) p.y[uint64_t(row) * p.n + unit * 8 + e] = y[e];
 }
 
+// One superblock of 16 rows a block: a warp two rows. Each row by a power of two that brings its largest value to [1, 2).
+__global__ __launch_bounds__(256) void pack_halves_kernel(const float *rows, uint8_t *packed, uint32_t n_in, uint64_t n_row) {
+  const uint64_t tile = uint64_t(blockIdx.z) * gridDim.y + blockIdx.y;
+  if (tile * TILE_ROWS >= n_row) return;
+  uint8_t *out = packed + (tile * gridDim.x + blockIdx.x) * packed_sb_bytes(PACKED_HALF);
+  const uint32_t lane = threadIdx.x % WARP;
+  for (uint32_t row = threadIdx.x / WARP; row < TILE_ROWS; row += 256 / WARP) {
+    const uint64_t at = tile * TILE_ROWS + row;
+    const uint32_t b = lane / 4, t = lane % 4, k = blockIdx.x * SB + b * 32 + t * 8;  // a lane's 8 values
+    float v[8], largest = 0.0f;
+    for (int e = 0; e < 8; e++) {
+      v[e] = at < n_row && k + e < n_in ? rows[at * n_in + k + e] : 0.0f;
+      largest = fmaxf(largest, fabsf(v[e]));
+    }
+    for (int o = 16; o > 0; o >>= 1) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, o));
+    const int exponent = min(max(int(__float_as_uint(largest) >> 23), 1), 253);
+    const float scale = __uint_as_float(uint32_t(exponent) << 23), inverse = __uint_as_float(uint32_t(254 - exponent) << 23);
+    uint32_t w[4];
+    for (int e = 0; e < 4; e++) w[e] = h2_bits(__floats2half2_rn(v[2 * e] * inverse, v[2 * e + 1] * inverse));
+    *reinterpret_cast<uint4 *>(out + (b * 2 + row / 8) * 512 + (row % 8 * 4 + t) * 16) = make_uint4(w[0], w[1], w[2], w[3]);
+    if (lane == 0) *reinterpret_cast<float *>(out + HALF_D + (row % 8 * 2 + row / 8) * 4) = scale;
+  }
+}
+
 }  // namespace
+
+uint32_t packed_type(uint32_t type) {
+  if (packed_sb_bytes(type) != 0) return type;
+  switch (type) {
+    case TYPE_I8:
+    case TYPE_I16:
+    case TYPE_I32:
+    case TYPE_I64:
+    case TYPE_F64: return NOT_PACKED;
+    default: return type_info(type) != nullptr ? PACKED_HALF : NOT_PACKED;
+  }
+}
 
 uint64_t packed_bytes(uint32_t type, uint64_t n_in, uint64_t n_row, uint64_t n_matrix) {
   return ceil_div(n_row, uint64_t(TILE_ROWS)) * ceil_div(n_in, uint64_t(SB)) * packed_sb_bytes(type) * n_matrix;
@@ -243,6 +298,14 @@ void pack_rows(uint32_t type, const uint8_t *raw, uint8_t *packed, uint64_t n_in
          type, raw, n_in / info->block * info->bytes, packed, uint32_t(n_in), n_row);
 }
 
+void pack_halves(const float *rows, uint8_t *packed, uint64_t n_in, uint64_t n_row, cudaStream_t stream) {
+  const uint64_t tiles = ceil_div(n_row, uint64_t(TILE_ROWS));
+  const uint32_t y = uint32_t(tiles < 32768 ? tiles : 32768);
+  Stream s{stream};
+  launch("pack halves", pack_halves_kernel, dim3(uint32_t(ceil_div(n_in, uint64_t(SB))), y, uint32_t(ceil_div(tiles, uint64_t(y)))), dim3(256), 0,
+         s, rows, packed, uint32_t(n_in), n_row);
+}
+
 int code_version() {
   cudaFuncAttributes attributes;
   check(cudaFuncGetAttributes(&attributes, pack_kernel), "cudaFuncGetAttributes");
@@ -250,6 +313,7 @@ int code_version() {
 }
 
 void embed_rows(const EmbedArgs &args, Stream &s) {
+  if (args.raw) return embed_raw_rows(args, s);
   launch("embed_rows", embed_kernel, dim3(ceil_div(ceil_div(args.n, 8u), 128u), args.rows.max), 128, 0, s, args);
 }
 

@@ -29,6 +29,13 @@ constexpr uint32_t SB = 256;    // values of k whose products share an accumulat
 constexpr uint32_t STEP = 64;   // k per pipeline step
 constexpr uint32_t SB_STEPS = SB / STEP;
 
+// Types without a layout of their own are multiplied as halves: each row of a superblock decoded, by a power of two in [1, 2), and
+// rounded to 11 bits. That costs two bytes a weight; devices name such types among their features ("as_f16:q2_K").
+constexpr uint32_t PACKED_HALF = 0x1000, NOT_PACKED = 0x1001;
+
+// The layout of a type's products: the type itself, PACKED_HALF, or NOT_PACKED when it has none.
+uint32_t packed_type(uint32_t type);
+
 // Activation rows as the matrix kernels read them.
 struct Encoded {
   uint16_t *values = nullptr;  // f16 [rows, k_stride], or three planes of bf16
@@ -53,6 +60,8 @@ BL_HD constexpr uint32_t packed_sb_bytes(uint32_t type) {
     case TYPE_Q4_K: return 16 * 128 + 16 * (8 + 8 + 4);
     case TYPE_Q5_K: return 16 * 128 + 16 * 32 + 16 * (8 + 8 + 4);
     case TYPE_Q6_K: return 16 * 128 + 16 * 64 + 16 * (16 + 2);
+    case TYPE_MXFP4: return 16 * 128 + 16 * 8;
+    case PACKED_HALF: return 16 * 256 * 2 + 16 * 4;
     default: return 0;
   }
 }
@@ -61,7 +70,7 @@ BL_HD constexpr uint32_t packed_sb_bytes(uint32_t type) {
 constexpr uint32_t Q4K_SCALES = 2048, Q4K_MINS = Q4K_SCALES + 128, Q4K_D = Q4K_MINS + 128;
 constexpr uint32_t Q5K_HIGH = 2048, Q5K_SCALES = Q5K_HIGH + 512, Q5K_MINS = Q5K_SCALES + 128, Q5K_D = Q5K_MINS + 128;
 constexpr uint32_t Q6K_HIGH = 2048, Q6K_SCALES = Q6K_HIGH + 1024, Q6K_D = Q6K_SCALES + 256;
-constexpr uint32_t Q80_D = 4096, Q40_D = 2048;
+constexpr uint32_t Q80_D = 4096, Q40_D = 2048, MXFP4_SCALES = 2048, HALF_D = 8192;
 
 #if defined(__CUDACC__)
 
@@ -96,6 +105,7 @@ constexpr uint32_t H2_NEG_1152 = 0xE480E480u;
 constexpr uint32_t H2_NEG_64 = 0xD400D400u;
 constexpr uint32_t H2_NEG_72 = 0xD480D480u;
 constexpr uint32_t H2_NEG_96 = 0xD600D600u;
+constexpr uint32_t H2_16384 = 0x74007400u;
 
 // (w & mask) | bits in one instruction (the compiler makes two of it when both are constants).
 __device__ inline uint32_t and_or(uint32_t w, uint32_t mask, uint32_t bits) {
@@ -273,6 +283,52 @@ struct FormatQ40 {
     }
   }
   static __device__ float block_scale(const Scales &s, int b, int r) { return half_at(s.d[r], b); }
+};
+
+// Codes are E2M1: moved to the top of a half's exponent and mantissa they mean 2^-14 of their value.
+struct FormatMXFP4 {
+  static constexpr uint32_t TYPE = TYPE_MXFP4, NA = 1, NB = 1;
+  static constexpr bool PER_BLOCK = true, MINS = false;
+  struct Scales { uint4 e; };  // exponents + 127 of 8 blocks of row g, then of row g + 8
+  struct Codes { uint4 q; };
+  static __device__ void load(Scales &s, const uint8_t *sb, int lane) { s.e = load16(sb + MXFP4_SCALES + lane / 4 * 16); }
+  static __device__ void load(Codes &c, const uint8_t *sb, int step, int lane) { c.q = load16(sb + step * 512 + lane * 16); }
+  // The pair of codes at bit `at` of both halves of w.
+  static __device__ uint32_t pair(uint32_t w, int at) {
+    const uint32_t top = shift_left(w, 12 - at);
+    return h2_mul(and_or(shift_left(w, 9 - at), 0x0E000E00u, top & 0x80008000u), H2_16384);
+  }
+  static __device__ void fragment(int b, const Codes &c, const Scales &, uint32_t (&a)[1][8]) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const uint32_t w = word(c.q, (b & 1) * 2 + r);
+#pragma unroll
+      for (int i = 0; i < 4; i++) a[0][2 * i + r] = pair(w, 4 * i);
+    }
+  }
+  static __device__ float block_scale(const Scales &s, int b, int r) {
+    const uint32_t e = word(s.e, r * 2 + b / 4) >> (8 * (b % 4)) & 255;
+    return __uint_as_float(e == 0 ? 0x00400000u : e << 23);
+  }
+};
+
+struct FormatHalf {
+  static constexpr uint32_t TYPE = PACKED_HALF, NA = 1, NB = 1;
+  static constexpr bool PER_BLOCK = false, MINS = false;
+  struct Scales { uint2 d; };
+  struct Codes { uint4 w[2][2]; };  // [block][row g, row g + 8]
+  static __device__ void load(Scales &s, const uint8_t *sb, int lane) { s.d = load8(sb + HALF_D + lane / 4 * 8); }
+  static __device__ void load(Codes &c, const uint8_t *sb, int step, int lane) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) c.w[i / 2][i % 2] = load16(sb + (step * 4 + i) * 512 + lane * 16);
+  }
+  static __device__ void fragment(int b, const Codes &c, const Scales &, uint32_t (&a)[1][8]) {
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) a[0][2 * i + r] = word(c.w[b & 1][r], i);
+  }
+  static __device__ float d(const Scales &s, int r) { return __uint_as_float(r ? s.d.y : s.d.x); }
 };
 
 // Floats: sums of bfloat16 terms, so that products with three-term activations carry f32's 24 bits.

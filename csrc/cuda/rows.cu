@@ -1,11 +1,12 @@
 // rows.cu: elementwise work and norms over rows, ending in f32 and in the encodings of packed.h.
-//   a, b, sum, y [rows, n] f32 · w [n]
+//   a, b [rows, n] f32, rows at any distance · sum, y [rows, n] f32 · w [n]
 // launch  norms: grid rows / R, block (32 W, R): W = min(16, superblocks of n) warps per row; R rows share a block when W is small;
 //         others: grid (rows, superblocks / 4), a superblock per warp. Lane l of a warp holds values 8 l .. of its superblock, so that
 //         loads are 16 bytes and encoding needs no exchange.
 // bits    norm: per lane in order of k, then an xor tree over the lanes, then the warps in order; n alone decides
 // floor   bytes of the operands over bandwidth; for one row a launch is all it costs
 #include "encode.cuh"
+#include "functions.cuh"
 #include "rows.h"
 
 namespace bl::cuda {
@@ -15,8 +16,8 @@ namespace {
 constexpr uint32_t MAX_WARPS = 16;
 
 // Values k .. k + 7 of a row; zero past n.
-__device__ inline void load8f(const float *row, uint32_t k, uint32_t n, float (&v)[8]) {
-  if (k + 8 <= n && n % 4 == 0) {
+__device__ inline void load8f(const float *row, uint32_t k, uint32_t n, bool unaligned, float (&v)[8]) {
+  if (k + 8 <= n && !unaligned) {
     const float4 lo = *reinterpret_cast<const float4 *>(row + k), hi = *reinterpret_cast<const float4 *>(row + k + 4);
     v[0] = lo.x, v[1] = lo.y, v[2] = lo.z, v[3] = lo.w, v[4] = hi.x, v[5] = hi.y, v[6] = hi.z, v[7] = hi.w;
   } else {
@@ -34,8 +35,6 @@ __device__ inline void store8f(float *row, uint32_t k, uint32_t n, const float (
       if (k + i < n) row[k + i] = v[i];
   }
 }
-
-__device__ inline float silu(float x) { return __fdiv_rn(x, __fadd_rn(1.0f, expf(-x))); }
 
 template <RowOp OP>
 __global__ void rows_kernel(const __grid_constant__ RowsArgs p) {
@@ -59,31 +58,32 @@ __global__ void rows_kernel(const __grid_constant__ RowsArgs p) {
       for (int i = 0; i < 8; i++) v[i] = 0.0f;
       for (uint32_t e = 0; e < p.n_expert_used; e++) {
         float x[8];
-        load8f(p.a + (src * p.n_expert_used + e) * p.n, k, p.n, x);
+        load8f(p.a + (src * p.n_expert_used + e) * p.n, k, p.n, p.unaligned, x);
         const float weight = p.b[src * p.n_expert_used + e];
 #pragma unroll
         for (int i = 0; i < 8; i++) v[i] = __fmaf_rn(weight, x[i], v[i]);
       }
       if (p.residual != nullptr) {
         float r[8];
-        load8f(p.residual + src * p.n, k, p.n, r);
+        load8f(p.residual + src * p.n, k, p.n, p.unaligned, r);
 #pragma unroll
         for (int i = 0; i < 8; i++) v[i] = __fadd_rn(r[i], v[i]);
       }
       return;
     }
-    load8f(p.a + src * p.n, k, p.n, v);
+    load8f(p.a + src * p.a_row, k, p.n, p.unaligned, v);
     if constexpr (OP == RowOp::add || OP == RowOp::add_norm) {
       float b[8];
-      load8f(p.b + (p.b_is_row ? 0 : src * p.n), k, p.n, b);
+      load8f(p.b + src * p.b_row, k, p.n, p.unaligned, b);
 #pragma unroll
       for (int i = 0; i < 8; i++) v[i] = __fadd_rn(v[i], b[i]);
     }
-    if constexpr (OP == RowOp::silu_mul) {
+    if constexpr (OP == RowOp::silu_mul || OP == RowOp::gate) {
       float b[8];
-      load8f(p.b + src * p.n, k, p.n, b);
+      load8f(p.b + src * p.b_row, k, p.n, p.unaligned, b);
 #pragma unroll
-      for (int i = 0; i < 8; i++) v[i] = __fmul_rn(silu(v[i]), b[i]);
+      for (int i = 0; i < 8; i++)
+        v[i] = OP == RowOp::gate ? gate(p.gate_kind, v[i], b[i], p.gate_a, p.gate_b) : __fmul_rn(silu(v[i]), b[i]);
     }
   };
 
@@ -121,10 +121,14 @@ __global__ void rows_kernel(const __grid_constant__ RowsArgs p) {
       load(k, v);
     }
     if constexpr (NORM) {
-      float w[8];
-      load8f(p.w, k, p.n, w);
 #pragma unroll
-      for (int i = 0; i < 8; i++) v[i] = __fmul_rn(__fmul_rn(v[i], factor), w[i]);
+      for (int i = 0; i < 8; i++) v[i] = __fmul_rn(v[i], factor);
+      if (p.w != nullptr) {
+        float w[8];
+        load8f(p.w, k, p.n, p.n % 4 != 0, w);
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[i] = __fmul_rn(v[i], w[i]);
+      }
     }
     if (p.y != nullptr) store8f(p.y + uint64_t(row) * p.n, k, p.n, v);
     if (p.f16.values != nullptr) encode_f16(p.f16, row, sb, v, lane);
@@ -150,6 +154,7 @@ void row_op(const RowsArgs &args, Stream &s) {
     case RowOp::norm: return launch("row norm", rows_kernel<RowOp::norm>, grid, block, 0, s, args);
     case RowOp::add_norm: return launch("row add norm", rows_kernel<RowOp::add_norm>, grid, block, 0, s, args);
     case RowOp::silu_mul: return launch("row silu mul", rows_kernel<RowOp::silu_mul>, grid, block, 0, s, args);
+    case RowOp::gate: return launch("row gate", rows_kernel<RowOp::gate>, grid, block, 0, s, args);
   }
 }
 

@@ -11,14 +11,18 @@ enum class RowOp : uint32_t {
   norm,      // y = rms_norm(a) w
   add_norm,  // sum = a + b, y = rms_norm(sum) w
   silu_mul,  // y = silu(a) b
+  gate,      // y = gate(a) b, of any other kind
 };
 
 struct RowsArgs {
   RowOp op;
-  const float *a, *b;     // [rows, n]; b [n] when b_is_row
-  bool b_is_row;
-  const float *w;         // [n] norm weight
+  const float *a, *b;     // [rows, n]
+  uint64_t a_row, b_row;  // elements from row to row: n where dense; b_row 0: one row for all
+  bool unaligned;         // a or b: not every row begins at 16 bytes
+  const float *w;         // [n] norm weight, or nullptr
   float eps;
+  uint32_t gate_kind;
+  float gate_a, gate_b;
   float *sum, *y;         // [rows, n] or nullptr: not wanted
   Encoded f16, bf16;      // of y; values == nullptr: not wanted
   uint32_t n;

@@ -52,6 +52,7 @@ using ull = unsigned long long;
 constexpr uint32_t MAX_THREADS = 1024;
 constexpr uint32_t MAX_STREAMS = 1u << 16;
 constexpr uint32_t MAX_PAGE_SIZE = 1u << 16;
+constexpr uint32_t MAX_ROW_ELEMS = 1u << 28;
 
 // Writes a NUL-terminated text, cut at a whole character.
 void write_text(const std::string &text, uint8_t *out, uint64_t n_out) {
@@ -110,12 +111,21 @@ uint64_t type_bytes(const TypeInfo &t, uint64_t n) {
   return multiply(n / t.block, t.bytes, "a size");
 }
 
+// The range of an i32 tensor's values, where it is one that ids can have: from -1 or 0 on.
+void note_range(DeviceTensor &t, const int32_t *values, uint64_t n) {
+  const auto [least, most] = std::minmax_element(values, values + n);
+  if (*least < -1) return;
+  t.i32_least = std::min(*least, 0);
+  t.i32_limit = uint64_t(int64_t(std::max(*most, 0)) + 1);
+}
+
 void load(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, uint32_t uses, const uint8_t *data, uint64_t n_bytes,
           std::shared_ptr<const File> file, uint64_t offset, bl_tensor **out) {
   Device &d = device_at(rt, device);
   need(ne != nullptr && out != nullptr && data != nullptr, "a pointer is NULL");
   const TypeInfo &t = type_at(type);
-  if (uses > (BL_USE_MUL_MAT | BL_USE_ROWS | BL_USE_VECTOR)) fail(BL_ERR_ARGUMENT, "Cannot load tensor: uses is %u, expected 0 to 7", uses);
+  if (uses > (BL_USE_MUL_MAT | BL_USE_ROWS | BL_USE_VECTOR | BL_USE_HOST))
+    fail(BL_ERR_ARGUMENT, "Cannot load tensor: uses is %u, expected 0 to 15", uses);
   uint64_t n = 1;
   for (int i = 0; i < 4; i++) {
     if (ne[i] == 0) fail(BL_ERR_ARGUMENT, "Cannot load tensor: dimension %d is 0", i);
@@ -125,16 +135,21 @@ void load(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, ui
     fail(BL_ERR_ARGUMENT, "Cannot load tensor: its rows have %llu elements, not a multiple of %s's %u", (ull)ne[0], t.name, t.block);
   const uint64_t want = type_bytes(t, n);
   if (n_bytes != want) fail(BL_ERR_ARGUMENT, "Cannot load tensor: it has %llu bytes, expected %llu", (ull)n_bytes, (ull)want);
+  std::vector<int32_t> i32;
+  if (type == TYPE_I32) {
+    // What a program is checked against must not change under it, as a file can: the device gets the values that are looked at.
+    i32.resize(n);
+    memcpy(i32.data(), data, n_bytes);
+    data = reinterpret_cast<const uint8_t *>(i32.data());
+    file.reset();
+  }
   TensorSource source{type, {ne[0], ne[1], ne[2], ne[3]}, uses, data, n_bytes, std::move(file), offset};
   auto handle = std::make_unique<bl_tensor>();
   handle->tensor = d.load_tensor(source);
   DeviceTensor &made = *handle->tensor;
   made.device = device, made.type = type, made.uses = uses;
   std::copy(ne, ne + 4, made.ne);
-  if (type == TYPE_I32) {
-    made.host_i32.resize(n);
-    memcpy(made.host_i32.data(), data, n_bytes);
-  }
+  if (type == TYPE_I32) note_range(made, i32.data(), n);
   *out = handle.release();
 }
 
@@ -252,12 +267,12 @@ uint64_t bl_tensor_device_bytes(const bl_tensor *tensor) { return tensor == null
 void bl_tensor_free(bl_tensor *tensor) { delete tensor; }
 
 int32_t bl_cache_create(bl_runtime *rt, uint32_t device, uint32_t n_stream, const uint32_t *stream_type, const uint32_t *stream_ne,
-                        uint32_t page_size, uint32_t n_pages, bl_cache **out, uint8_t *err, uint64_t n_err) {
+                        const uint32_t *stream_ratio, uint32_t page_size, uint32_t n_pages, bl_cache **out, uint8_t *err, uint64_t n_err) {
   return guarded(err, n_err, [&] {
     Device &d = device_at(rt, device);
-    need(stream_type != nullptr && stream_ne != nullptr && out != nullptr, "a pointer is NULL");
+    need(stream_type != nullptr && stream_ne != nullptr && stream_ratio != nullptr && out != nullptr, "a pointer is NULL");
     if (n_stream == 0 || n_stream > MAX_STREAMS || page_size == 0 || page_size > MAX_PAGE_SIZE || n_pages == 0 || n_pages > INT32_MAX)
-      fail(BL_ERR_ARGUMENT, "Cannot create cache of %u streams, %u pages of %u tokens: expected 1 to %u, 1 to %d, 1 to %u", n_stream, n_pages,
+      fail(BL_ERR_ARGUMENT, "Cannot create cache of %u streams, %u pages of %u positions: expected 1 to %u, 1 to %d, 1 to %u", n_stream, n_pages,
            page_size, MAX_STREAMS, INT32_MAX, MAX_PAGE_SIZE);
     CacheShape shape;
     shape.page_size = page_size, shape.n_pages = n_pages;
@@ -265,11 +280,16 @@ int32_t bl_cache_create(bl_runtime *rt, uint32_t device, uint32_t n_stream, cons
       const uint32_t type = stream_type[s], ne = stream_ne[s];
       if (type != TYPE_F32 && type != TYPE_F16 && type != TYPE_Q8_0)
         fail(BL_ERR_ARGUMENT, "Cannot create cache: stream %u has type %u, expected f32, f16 or q8_0", s, type);
-      if (ne == 0 || ne > (1u << 24) || ne % type_info(type)->block != 0)
-        fail(BL_ERR_ARGUMENT, "Cannot create cache: stream %u has %u elements a token, expected a positive multiple of %u", s, ne,
-             type_info(type)->block);
+      const uint32_t ratio = stream_ratio[s];
+      if (ne == 0 || ne > MAX_ROW_ELEMS || ne % type_info(type)->block != 0)
+        fail(BL_ERR_ARGUMENT, "Cannot create cache: rows of stream %u have %u elements, expected a positive multiple of %u up to %u", s, ne,
+             type_info(type)->block, MAX_ROW_ELEMS);
+      if (ratio == 0 || (page_size % ratio != 0 && ratio % page_size != 0))
+        fail(BL_ERR_ARGUMENT, "Cannot create cache: stream %u has a row for %u positions, expected a divisor or a multiple of %u", s, ratio,
+             page_size);
       shape.type.push_back(type);
       shape.ne.push_back(ne);
+      shape.ratio.push_back(ratio);
     }
     multiply(shape.page_bytes(), n_pages, "the cache's size");
     auto handle = std::make_unique<bl_cache>();

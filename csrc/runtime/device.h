@@ -39,14 +39,17 @@ class DeviceTensor {
   uint32_t type = 0;
   uint64_t ne[4] = {1, 1, 1, 1};
   uint32_t uses = 0;
-  std::vector<int32_t> host_i32;  // the values of an i32 tensor (expert maps): read when a program is checked. Set by abi.cpp
+  int32_t i32_least = 0;   // the values of an i32 tensor lie in [i32_least, i32_limit), or 0, 0: not known. Set by abi.cpp
+  uint64_t i32_limit = 0;
 };
 
 struct CacheShape {
-  std::vector<uint32_t> type, ne;  // by stream: f32, f16 or q8_0 (ne a multiple of 32 then); elements per token
+  std::vector<uint32_t> type, ne, ratio;  // by stream: f32, f16 or q8_0 (ne a multiple of 32 then); elements of a row; positions of a row
   uint32_t page_size, n_pages;
 
-  // Bytes of one token's row of stream s.
+  // Rows of stream s in one page.
+  uint32_t page_rows(size_t s) const { return (page_size + ratio[s] - 1) / ratio[s]; }
+  // Bytes of one row of stream s.
   uint64_t row_bytes(size_t s) const {
     const TypeInfo *t = type_info(type[s]);
     return uint64_t(ne[s]) / t->block * t->bytes;
@@ -54,13 +57,13 @@ struct CacheShape {
   // Bytes of a page over all streams.
   uint64_t page_bytes() const {
     uint64_t n = 0;
-    for (size_t s = 0; s < type.size(); s++) n += row_bytes(s) * page_size;
+    for (size_t s = 0; s < type.size(); s++) n += row_bytes(s) * page_rows(s);
     return n;
   }
 };
 
 // Paged storage. New pages read as zeros. Page ids and sizes that arrive here are checked.
-// read and write move pages as: for each page, for each stream, page_size rows in the stream's ggml type.
+// read and write move pages as: for each page, for each stream, its page_rows rows in the stream's ggml type.
 class DeviceCache {
  public:
   virtual ~DeviceCache() = default;

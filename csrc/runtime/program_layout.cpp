@@ -40,7 +40,7 @@ void lay_out_scratch(Program &p) {
     p.arena_bytes[t.device] = std::max(p.arena_bytes[t.device], at + size);
   }
   for (Tensor &t : p.tensors)
-    if (t.kind == BL_KIND_VIEW) t.offset = p.tensors[t.root].offset;
+    if (t.kind == BL_KIND_VIEW) t.offset = p.tensors[t.root].offset + t.start * 4;
 }
 
 }  // namespace bl

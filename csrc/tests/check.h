@@ -1,4 +1,4 @@
-// check.h: what the native tests share: a generator of fresh numbers, checks that count failures, and a program builder over the C ABI.
+// check.h: what the native tests share: a generator of fresh numbers, checks that count failures.
 #pragma once
 
 #include <cmath>
@@ -52,46 +52,11 @@ inline std::vector<uint8_t> random_rows(Random &rnd, uint32_t type, uint64_t n_r
   return out;
 }
 
-// Words of a program; see bloomery.h.
-class Builder {
- public:
-  Builder(uint32_t n_tok, uint32_t n_out, uint32_t n_seq, uint32_t n_page) : n_tok(n_tok), n_out(n_out), n_seq(n_seq), n_page(n_page) {}
-  uint32_t tensor(uint32_t kind, uint32_t type, std::vector<uint32_t> ne, uint32_t ref = 0) {
-    ne.resize(4, 1);
-    tensors_.insert(tensors_.end(), {kind, type, ne[0], ne[1], ne[2], ne[3], ref, 0});
-    return uint32_t(tensors_.size() / 8 - 1);
-  }
-  uint32_t scratch(std::vector<uint32_t> ne, uint32_t type = bl::TYPE_F32) { return tensor(BL_KIND_SCRATCH, type, ne); }
-  uint32_t input(uint32_t which) { return tensor(BL_KIND_INPUT, bl::TYPE_I32, {which >= BL_INPUT_OUT_ROWS ? n_out : n_tok}, which); }
-  uint32_t view(uint32_t of, std::vector<uint32_t> ne, uint32_t type = bl::TYPE_F32) { return tensor(BL_KIND_VIEW, type, ne, of); }
-  void op(uint32_t code, const std::vector<uint32_t> &dst, const std::vector<uint32_t> &src, const std::vector<uint32_t> &params = {}) {
-    ops_.insert(ops_.end(), {code, 0, uint32_t(dst.size()), uint32_t(src.size()), uint32_t(params.size()), 0});
-    for (const auto *part : {&dst, &src, &params}) ops_.insert(ops_.end(), part->begin(), part->end());
-    n_op_++;
-  }
-  void output(uint32_t id) { outputs_.push_back(id); }
-  std::vector<uint32_t> words() const {
-    std::vector<uint32_t> w = {BL_PROGRAM_MAGIC, BL_PROGRAM_VERSION, n_tok, n_out, n_seq, n_page, uint32_t(tensors_.size() / 8), n_op_,
-                               uint32_t(outputs_.size())};
-    for (const auto *part : {&tensors_, &ops_, &outputs_}) w.insert(w.end(), part->begin(), part->end());
-    return w;
-  }
-  const uint32_t n_tok, n_out, n_seq, n_page;
-
- private:
-  std::vector<uint32_t> tensors_, ops_, outputs_;
-  uint32_t n_op_ = 0;
-};
-
-inline uint32_t bits(float v) {
-  uint32_t b;
-  memcpy(&b, &v, 4);
-  return b;
-}
-
 void coding_tests();
 void kernel_tests();
 void lattice_tests();
-void program_tests();
+struct Case;
+void program_tests(const std::vector<Case> &cases);
+void replay_tests(const std::vector<Case> &cases, uint32_t device);
 
 }  // namespace bl_test

@@ -2,6 +2,9 @@
  * Small checkpoints for tests: deterministic weights, a byte-level tokenizer of a few merges, any family.
  * @module
  */
+import type { GgufValue } from "../../core/gguf/metadata.ts";
+import { openGguf } from "../../core/gguf/read.ts";
+import { GgufWriter } from "../../core/gguf/write.ts";
 import { bytesOf, convertFloats } from "./dtype.ts";
 
 export interface TestTensor {
@@ -281,4 +284,33 @@ export async function withFolder<T>(run: (dir: string) => Promise<T> | T): Promi
 export async function sha256(path: string): Promise<string> {
   const digest = await crypto.subtle.digest("SHA-256", Deno.readFileSync(path));
   return [...new Uint8Array(digest)].map((b) => b.toString(16).padStart(2, "0")).join("");
+}
+
+/** Keys of the other converter: `undefined` where it has none, or its value in the place of ours. */
+export type PeerKeys = Readonly<Record<string, GgufValue | undefined>>;
+
+/** SHA-256 of a file as another converter would have written it, whose keys differ in these. */
+export async function sha256As(path: string, keys: PeerKeys): Promise<string> {
+  if (Object.keys(keys).length === 0) return await sha256(path);
+  const copy = `${path}.peer`;
+  {
+    using file = openGguf(path);
+    const { tensors } = file;
+    const metadata = file.metadata.clone();
+    for (const [key, value] of Object.entries(keys)) {
+      if (!metadata.has(key)) throw new Error(`${path} has no key ${key}`);
+      if (value) metadata.set(key, value);
+      else metadata.remove(key);
+    }
+    using writer = GgufWriter.create({ path: copy, metadata, tensors });
+    for (const [i, t] of tensors.entries()) writer.writeTensor(i, file.readTensor(t));
+    writer.finish();
+  }
+  return await sha256(copy);
+}
+
+/** First 16 digits of the SHA-256 of a tensor's bytes. */
+export async function digest16(bytes: Uint8Array): Promise<string> {
+  const digest = await crypto.subtle.digest("SHA-256", new Uint8Array(bytes));
+  return [...new Uint8Array(digest)].slice(0, 8).map((b) => b.toString(16).padStart(2, "0")).join("");
 }

@@ -11,7 +11,7 @@ const isObject = (v: unknown): v is Json => typeof v === "object" && v !== null 
 /** Names under which multimodal configurations keep their language model. */
 const TEXT_PARTS = ["text_config", "llm_config", "lm_config", "language_config"];
 
-/** More than any model has; a number beyond is damage and must not become a loop. */
+/** Limits above every model: a larger number is damage and must not drive a loop. */
 const MAX_LAYERS = 4096;
 const MAX_EXPERTS = 65536;
 const MAX_WIDTH = 1 << 24;

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { sharedDir } from "../../tests/shared.ts";
+import { needingShared, sharedDir } from "../../tests/shared.ts";
 import { floats, sha256, testCheckpoint, type TestTensors, withFolder, writeCheckpoint } from "./_testing.ts";
 import { openPrepared, prepare } from "./mod.ts";
 
@@ -76,10 +76,7 @@ Deno.test("draft layers are kept, left out, or alone with embeddings and head", 
   }));
 
 Deno.test({
-  name: sharedDir
-    ? "prepare() writes only the draft layers as llama.cpp's converter does with --mtp, to the byte"
-    : "prepare() of the draft layers of one small checkpoint needs ../shared, which is not there",
-  ignore: !sharedDir,
+  ...needingShared("prepare() writes only the draft layers as llama.cpp's converter does with --mtp, to the byte"),
   fn: () =>
     withFolder(async (dir) => {
       // Made by convert_hf_to_gguf.py 0.7.0 with the pre-tokenizer named qwen2: --mtp --outtype bf16 on this folder.

@@ -71,8 +71,8 @@ export function bf16BitsOf(x: number): number {
 }
 
 /**
- * Gives the memory of a chunk back at once, instead of when the collector next runs; it sees little reason to, since chunks
- * are outside of its heap. Only for one who knows that nobody else has the buffer.
+ * Frees the memory of a chunk at once. The collector would wait, since chunks lie outside its heap.
+ * The caller must own the buffer.
  */
 export function release(bytes: Uint8Array): void {
   const { buffer } = bytes;

@@ -1,8 +1,8 @@
 /**
- * Converts tensors of a checkpoint whose other files are still arriving. The place of a tensor in the output depends on the
- * shapes of all, which only the last header tells; so early tensors go to a spool beside the output, and are copied to their
- * places when all is there. What the spool holds is used only where the whole plan asks for the very same tensor from files
- * that have not changed since: the bytes are those of an ordinary run in any case.
+ * Converts tensors of a checkpoint whose other files are still arriving. The place of a tensor in the output depends on all shapes,
+ * and the last one is known only when the last header arrives. So early tensors go to a spool beside the output, and are
+ * copied to their places at the end. A tensor in the spool is used only where the final plan asks for the same tensor from files
+ * that have not changed since, so the output's bytes are always those of an ordinary run.
  * @module
  */
 import { tensorBytes } from "../../core/gguf/layout.ts";
@@ -14,7 +14,7 @@ import { removeIfThere, replaceText } from "../output_files.ts";
 import { release } from "./dtype.ts";
 import { Arrivals, type Look, type Stamp, stampOf } from "./follow.ts";
 import { guessOuttype } from "./outtype.ts";
-import type { PrepareFileOptions } from "./prepare.ts";
+import type { PrepareFileOptions } from "./file_options.ts";
 import { type Arrived, type PreparedTensor, type PreparedTensors, preparedTensors } from "./source.ts";
 import { orderedTensors } from "./sources.ts";
 
@@ -37,7 +37,7 @@ function spoolPath(out: string): string {
 
 const listPath = (spool: string) => spool + ".json";
 
-/** Removes what tensors of `out` were converted ahead. */
+/** Removes the tensors of `out` that were converted ahead. */
 export function removeSpool(out: string): void {
   const path = spoolPath(out);
   for (const file of [path, listPath(path)]) removeIfThere(file);
@@ -57,7 +57,7 @@ class Spool {
   #end = 0;
 
   /**
-   * @param run What the bytes depend on besides the checkpoint's files; a spool of another run is begun anew.
+   * @param run What the bytes depend on besides the checkpoint's files; the spool of another run is discarded.
    * @param resume Keeps what an earlier run has left.
    */
   constructor(readonly path: string, run: string, resume: boolean) {
@@ -74,7 +74,7 @@ class Spool {
     this.#file.truncateSync(this.#end);
   }
 
-  /** Takes what the list tells of, up to the first line that is not whole: the rest can be made again. */
+  /** Reads the list up to its first incomplete line; tensors after that are converted again. */
   #read(run: string): void {
     let lines: string[];
     let size: number;
@@ -101,7 +101,7 @@ class Spool {
     return isSame ? entry.offset : undefined;
   }
 
-  /** Appends a tensor. The list tells of it once its bytes are there. */
+  /** Appends a tensor. It enters the list once its bytes are written. */
   async add(t: PreparedTensor, pieces: AsyncIterable<Uint8Array>, stamps: Stamps): Promise<void> {
     const offset = this.#end;
     let at = offset;
@@ -159,15 +159,7 @@ function openOr(path: string, options: Deno.OpenOptions): Deno.FsFile {
   }
 }
 
-/** A tensor that was converted while other files were still to come. */
-export interface EarlyProgress {
-  readonly tensor: PreparedTensor;
-  /** Tensors converted so far, and their bytes. */
-  readonly n_tensors: number;
-  readonly bytes: number;
-}
-
-/** Work done ahead, for {@link Early.over} to take from. Hold it with `using`. */
+/** Tensors converted ahead; {@link Early.over} reads them. Hold it with `using`. */
 export class Early implements Disposable {
   readonly #spool: Spool;
   readonly #names = new Set<string>();
@@ -180,8 +172,8 @@ export class Early implements Disposable {
     readonly options: PrepareFileOptions,
     readonly rows: number,
   ) {
-    const { outtype, arch, mtp, only, drop, ignore } = options;
-    const run = JSON.stringify([dir, outtype, arch, mtp, only, drop, ignore]);
+    const { outtype, arch, mtp, only, drop, ignore, dequantize, ngramLayout } = options;
+    const run = JSON.stringify([dir, outtype, arch, mtp, only, drop, ignore, dequantize, ngramLayout]);
     this.#spool = new Spool(spoolPath(out), run, options.resume ?? false);
   }
 
@@ -201,7 +193,7 @@ export class Early implements Disposable {
         const look = arrivals.look();
         if (look.isAll) return early;
         if (look.isNews && look.index) await early.#convert(look);
-        await arrivals.pause(options.signal); // what stays the same over it is at rest
+        await arrivals.pause(options.signal); // files that stay the same meanwhile are complete
       }
     } catch (error) {
       if (options.resume && isInterruption(error, options.signal)) early.#keep = true;
@@ -210,7 +202,7 @@ export class Early implements Disposable {
     }
   }
 
-  /** The whole plan, with the rows of tensors that are there already taken from the spool. */
+  /** The whole plan; rows of tensors that are in the spool come from there. */
   over<T extends PreparedTensors>(source: T): T {
     return {
       ...source,
@@ -235,9 +227,9 @@ export class Early implements Disposable {
     if (!this.#keep) removeSpool(this.out);
   }
 
-  /** Converts what the arrived files make and is not in the spool. */
+  /** Converts the tensors that the arrived files make and the spool lacks. */
   async #convert(look: Look): Promise<void> {
-    // Taken before anything is read: a file that comes anew while it is read has another stamp afterwards.
+    // Stamps come before any read: a file that is replaced while it is read then has another stamp.
     const paths = ["config.json", ...look.ready].map((file) => this.dir + file);
     const stamps = Object.fromEntries(paths.map((path) => [path, stampOf(path) ?? [0, 0] as const]));
     using there = openCheckpoint(this.dir, { files: look.ready });
@@ -265,8 +257,8 @@ export class Early implements Disposable {
 }
 
 /**
- * The part of a checkpoint that stands by itself: modules of which every tensor is there.
- * @param needsGuess Nothing stands by itself before the checkpoint's main type is known.
+ * The modules of a checkpoint whose tensors have all arrived.
+ * @param needsGuess Convert nothing before the checkpoint's main type is known.
  */
 function arrivedPart(there: Checkpoint, look: Look, needsGuess: boolean): Arrived | undefined {
   const names = new Set(look.index!.keys());

@@ -1,24 +1,34 @@
 /**
- * What a model family tells `prepare`: which checkpoints are its, which keys it writes after the common ones, and how its
- * tensors are named. One file per family under `arch/`.
+ * What `prepare` knows of a model family: the checkpoints that belong to it, the keys it adds to the common ones, and the
+ * names of its tensors. One file per family under `arch/`.
  * @module
  */
+import type { Metadata } from "../../core/gguf/metadata.ts";
 import type { Config } from "./config.ts";
 import type { Keys } from "./keys.ts";
+import type { Outtype } from "./outtype.ts";
 import type { Output, Rules } from "./rules.ts";
 import type { View } from "./view.ts";
 
+/** Where a file keeps the n-gram tables of DeepSeek V4.1: one tensor a site, or all sites in one. */
+export const NGRAM_LAYOUTS = ["per-site", "concatenated"] as const;
+/** One of them. */
+export type NgramLayout = (typeof NGRAM_LAYOUTS)[number];
+
 /** What the user may choose about a family's tensors. */
 export interface FamilyOptions {
-  /** Draft blocks (multi-token prediction): kept, or left out. */
-  readonly mtp: boolean;
+  /** Draft blocks (multi-token prediction): kept, left out, or alone with embeddings and head. */
+  readonly mtp: boolean | "only";
+  readonly ngramLayout: NgramLayout;
 }
 
-/** What tensors tell the keys. Names are told by how they end. */
-export interface TensorFacts {
+/** What a family may ask about the checkpoint for its keys. Tensors are named by the end of their names. */
+export interface CheckpointFacts {
   /** Values of a small tensor of 64-bit integers. */
   integers(suffix: string): bigint[] | undefined;
   shape(suffix: string): readonly number[] | undefined;
+  /** The keys `tokenizer.*` of the file. */
+  vocabulary(): Metadata;
 }
 
 export interface Family {
@@ -34,13 +44,13 @@ export interface Family {
   readonly draftBlocks?: (c: Config, names: Iterable<string>) => number;
   /** A checkpoint name in the family's own form, or undefined for a tensor that is not the text model's. */
   readonly rename?: (name: string, c: Config, options: FamilyOptions) => string | undefined;
-  readonly rules: (r: Rules, c: Config) => void;
+  readonly rules: (r: Rules, c: Config, options: FamilyOptions) => void;
   /** Keys after the common ones; those set again keep their place. */
-  readonly keys?: (k: Keys, c: Config, n_block: number, facts: TensorFacts) => void;
+  readonly keys?: (k: Keys, c: Config, n_block: number, facts: CheckpointFacts, options: FamilyOptions) => void;
   /** Tensors that are computed; they come first in the file. */
   readonly extra?: (c: Config) => Output[];
-  /** A type that the tensor has whatever was asked for: a ggml name, or undefined. */
-  readonly forceType?: (name: string, outtype: string, v: View) => string | undefined;
-  /** `general.file_type` where it is no matter of choice. */
+  /** The type of a tensor where the family decides it: a ggml name, or undefined. `asked` is what the user asked for. */
+  readonly forceType?: (name: string, asked: Outtype, v: View) => string | undefined;
+  /** `general.file_type` where the family fixes it. */
   readonly fileType?: number;
 }

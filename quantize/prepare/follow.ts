@@ -1,16 +1,19 @@
 /**
- * Watches a checkpoint that is still being fetched: which of its files are there, whole and at rest. Each is checked as it
- * arrives, so that a broken one is told then and not at the end.
+ * Watches a checkpoint that is still being fetched: which of its files are complete. Each is checked as it
+ * arrives, so that a broken file is reported at once and not at the end.
  * @module
  */
 import { openSafetensors, weightMap } from "../../core/safetensors/read.ts";
 import { FormatError, ModelError } from "../../core/errors.ts";
 
 const INDEX = "model.safetensors.index.json";
+/** Mistral's own layout, which counts where config.json is not there. */
+const CONSOLIDATED = "consolidated.safetensors";
 const SHARD = /^(.*)-(\d{5})-of-(\d{5})\.safetensors$/;
 /** A vocabulary comes in one of these. */
 const VOCABULARY = ["tokenizer.json", "tokenizer.model", "spiece.model", "tiktoken.model", "vocab.json"];
 
+/** How a folder is watched. */
 export interface FollowOptions {
   /** Milliseconds between looks at the folder; 1000 where left out. */
   interval?: number;
@@ -18,7 +21,7 @@ export interface FollowOptions {
   onArrived?: (file: string, n_arrived: number, n_files: number) => void;
 }
 
-/** Size and time of a file: as long as they stay, so do its bytes. */
+/** Size and time of a file: while they stay the same, so do its bytes. */
 export type Stamp = readonly [size: number, mtime: number];
 
 /** What one look at the folder saw. */
@@ -43,16 +46,16 @@ export function stampOf(path: string): Stamp | undefined {
   }
 }
 
-/** Faults of a file that has not come to its end. */
+/** Errors of a file that is still incomplete. */
 const UNFINISHED: ReadonlySet<string> = new Set(["format.short_file", "format.truncated"]);
-/** Any fault of a file that changed within this time may go away. */
+/** An error of a file that changed within this time may still go away. */
 const SETTLED_MS = 10_000;
 const isRecent = (stamp: Stamp) => Date.now() - stamp[1] < SETTLED_MS;
 
 export class Arrivals {
   readonly #dir: string;
   readonly #arrived = new Set<string>();
-  /** Stamps at the look before: a file that is whole must also have stopped changing. */
+  /** Stamps of the previous look: a complete file must also have stopped changing. */
   readonly #before = new Map<string, string>();
   #all = "";
 
@@ -76,7 +79,11 @@ export class Arrivals {
   look(): Look {
     const names = [...Deno.readDirSync(this.#dir)].map((e) => e.name);
     const index = names.includes("config.json") && names.includes(INDEX) ? this.#index() : undefined;
-    const wanted = names.includes("config.json") ? this.#wanted(names, index) : undefined;
+    const wanted = names.includes("config.json")
+      ? this.#wanted(names, index)
+      : names.includes("params.json") && names.includes(CONSOLIDATED)
+      ? [CONSOLIDATED]
+      : undefined;
     const before = this.#arrived.size;
     for (const name of wanted ?? []) {
       if (this.#arrived.has(name) || !this.#isReady(this.#dir + name)) continue;
@@ -118,7 +125,7 @@ export class Arrivals {
     }
   }
 
-  /** Files of the folder that are wanted; undefined as long as nothing tells how many there are. */
+  /** The files wanted of the folder; undefined while their number is unknown. */
   #wanted(names: readonly string[], index: ReadonlyMap<string, string> | undefined): string[] | undefined {
     if (index) return [...new Set(index.values())].sort();
     if (names.includes(INDEX)) return undefined;
@@ -131,7 +138,7 @@ export class Arrivals {
     );
   }
 
-  /** A file that is still being written is not ready; one that has come to rest and is broken is a fault. */
+  /** A file that is still being written is not ready. A file that stopped changing and is broken is an error. */
   #isReady(path: string): boolean {
     const stamp = stampOf(path);
     if (!stamp || stamp[0] === 0) return false;

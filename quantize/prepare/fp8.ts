@@ -22,7 +22,7 @@ function table(exponentBits: number, mantissaBits: number, isFinite: boolean): F
   });
 }
 
-/** Values by code, of the dtypes that are numbers by themselves or with a scale. */
+/** Values by code, for dtypes whose codes are numbers. */
 export const FP8_VALUES: Readonly<Record<string, Float32Array>> = {
   F8_E4M3: table(4, 3, true),
   F8_E4M3FN: table(4, 3, true),
@@ -71,16 +71,25 @@ export function scaleBlock(
   };
   if (stated && stated.length === 2 && fits(stated[0], stated[1])) return [stated[0], stated[1]];
   if (n === rows && (scale.length === 1 || scale[scale.length - 1] === 1)) return [1, columns];
+  const perRow = n / rows; // scales of the groups of one row
+  if (perRow > 1 && scale[scale.length - 1] === perRow && columns % perRow === 0 && rows > 1) {
+    return [1, columns / perRow];
+  }
   for (const size of [128, 64, 32]) if (fits(size, size)) return [size, size];
   return undefined;
 }
 
 /** Scales were read for this view last; one tensor's are kept, since a tensor is read from start to end. */
 let cached: { view: View; values: Float32Array } | undefined;
+/** Scales of one tensor that are kept; tables of n-grams have a thousand times as many. */
+const MAX_CACHED = 1 << 22;
 
-function scaleValues(view: View): Float32Array {
-  if (cached?.view !== view) cached = { view, values: f32Of(f32View(view).read(0, sizeOf(view.shape))).slice() };
-  return cached.values;
+/** Scales `from` to `to`, and the number of the first one there is. */
+function scaleValues(view: View, from: number, to: number): { values: Float32Array; first: number } {
+  const n = sizeOf(view.shape);
+  if (n > MAX_CACHED) return { values: f32Of(f32View(view).read(from, to - from)), first: from };
+  if (cached?.view !== view) cached = { view, values: f32Of(f32View(view).read(0, n)).slice() };
+  return { values: cached.values, first: 0 };
 }
 
 /**
@@ -95,22 +104,27 @@ export function scaled(v: View, scale: View, block: readonly [number, number]): 
   const scaleColumns = Math.ceil(columns / blockColumns);
   const scaleRows = Math.ceil(Math.min(rows, Infinity) / blockRows);
   const whole = sizeOf(scale.shape) === 1;
+  /** Number of the first scale of a row. */
+  const scaleRow = (row: number) =>
+    whole ? 0 : (Math.floor(row / rows) * scaleRows + Math.floor((row % rows) / blockRows)) * scaleColumns;
   return {
     ...f32View(v),
     locate: undefined,
     coded: true,
     read(start, count) {
       const x = f32Of(f32View(v).read(start, count));
-      const s = scaleValues(scale);
+      const last = Math.floor((start + count - 1) / columns);
+      const { values: s, first } = scaleValues(
+        scale,
+        scaleRow(Math.floor(start / columns)),
+        scaleRow(last) + (whole ? 1 : scaleColumns),
+      );
       const out = new Float32Array(count);
       for (let i = 0; i < count;) {
         const row = Math.floor((start + i) / columns);
         const column = start + i - row * columns;
         const end = Math.min(count, i + blockColumns - (column % blockColumns), i + columns - column);
-        const matrix = Math.floor(row / rows);
-        const at = whole ? 0 : (matrix * scaleRows + Math.floor((row % rows) / blockRows)) * scaleColumns +
-          Math.floor(column / blockColumns);
-        const d = s[at];
+        const d = s[scaleRow(row) + (whole ? 0 : Math.floor(column / blockColumns)) - first];
         for (; i < end; i++) out[i] = x[i] * d;
       }
       release(bytesOf(x));

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { BloomeryError } from "../../core/errors.ts";
 import { floats, testCheckpoint, type TestTensors, withFolder, writeCheckpoint } from "./_testing.ts";
 import { openPrepared } from "./mod.ts";

@@ -42,6 +42,21 @@ export class Keys {
     this.metadata.set(this.#name(key), ggufValue.bools(values));
     return this;
   }
+  /** Takes keys away. */
+  remove(...keys: string[]): this {
+    for (const key of keys) this.metadata.remove(this.#name(key));
+    return this;
+  }
+  /** Puts the keys of the architecture and `general.file_type` in this order; others of the architecture are removed. */
+  inOrder(keys: readonly string[]): this {
+    const full = keys.map((key) => key.startsWith("general.") ? key : this.#name(key));
+    const values = full.map((key) => this.metadata.get(key));
+    for (const key of [...this.metadata.keys()]) {
+      if (key.startsWith(`${this.arch}.`) || full.includes(key)) this.metadata.remove(key);
+    }
+    full.forEach((key, i) => values[i] && this.metadata.set(key, values[i]));
+    return this;
+  }
   u64s(key: string, values: readonly bigint[]): this {
     this.metadata.set(this.#name(key), { type: "array", elem: "u64", value: BigUint64Array.from(values) });
     return this;
@@ -96,8 +111,10 @@ export function commonKeys(k: Keys, c: Config, n_block: number, fileType: number
         "model_max_length",
       ]),
     )
-    .u32("embedding_length", c.int(["hidden_size", "n_embd", "dim"]))
-    .u32("feed_forward_length", c.n_ff)
+    .u32("embedding_length", c.int(["hidden_size", "n_embd", "dim"]));
+  if (Array.isArray(c.raw("intermediate_size"))) k.i32s("feed_forward_length", c.nums("intermediate_size")!); // by block
+  else k.u32("feed_forward_length", c.n_ff);
+  k
     .u32("attention.head_count", c.int(["num_attention_heads", "n_head", "n_heads"]))
     .u32("attention.head_count_kv", c.int(["num_key_value_heads", "n_kv_heads"]));
   if (c.raw("is_causal") === false) k.bool("attention.causal", false);

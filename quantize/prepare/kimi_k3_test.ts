@@ -3,7 +3,7 @@ import { repoDir } from "../../tests/shared.ts";
 import {
   floats,
   noise,
-  sha256,
+  sha256As,
   type TestCheckpoint,
   type TestTensors,
   withFolder,
@@ -162,14 +162,17 @@ Deno.test("prepare() refuses a Kimi K3 checkpoint whose residual scores are of t
     });
   }));
 
+/** Keys that the converter does not write: it takes the configuration's epsilon everywhere, and the released model does not. */
+const OURS = { "kimi-k3.attention.latent_norm_rms_epsilon": undefined, "kimi-k3.kda.qk_norm_epsilon": undefined };
+
 for (const folder of ["k3", "k3-mxfp4"]) {
-  Deno.test(`prepare() writes a Kimi K3 checkpoint (${folder}) as llama.cpp's converter does, to the byte`, () =>
+  Deno.test(`prepare() writes a Kimi K3 checkpoint (${folder}) as llama.cpp's converter does, but for the epsilons`, () =>
     withFolder(async (dir) => {
       writeCheckpoint(dir + folder, checkpoint(folder === "k3-mxfp4"));
       for (const outtype of ["f32", "bf16"] as const) {
         const { architecture } = await prepare(dir + folder, `${dir}o.gguf`, { outtype });
         assert.equal(architecture, "kimi-k3");
-        assert.equal(await sha256(`${dir}o.gguf`), golden[folder][outtype], outtype);
+        assert.equal(await sha256As(`${dir}o.gguf`, OURS), golden[folder][outtype], outtype);
       }
     }));
 }

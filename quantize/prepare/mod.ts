@@ -2,7 +2,8 @@
  * From a released checkpoint to a GGUF file, or to a source that reads like one.
  * @module
  */
-export { prepare, type PrepareFileOptions, type PrepareProgress, type PrepareResult } from "./prepare.ts";
+export { prepare, type PrepareResult } from "./prepare.ts";
+export type { EarlyProgress, PrepareFileOptions, PrepareProgress } from "./file_options.ts";
 export {
   openPrepared,
   type PreparedSource,
@@ -10,6 +11,6 @@ export {
   type PrepareOptions,
   type RowQuantizer,
 } from "./source.ts";
-export type { EarlyProgress } from "./early.ts";
 export type { FollowOptions } from "./follow.ts";
 export { type Outtype, OUTTYPES } from "./outtype.ts";
+export { NGRAM_LAYOUTS, type NgramLayout } from "./family.ts";

@@ -1,5 +1,5 @@
 /**
- * `general.*`: who made a model, what it is called and how it likes to be sampled, from the model card, the configuration
+ * `general.*`: a model's author, name and sampling defaults, from the model card, the configuration
  * files and the folder's name, as llama.cpp's converter collects it.
  * @module
  */

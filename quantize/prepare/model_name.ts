@@ -1,5 +1,5 @@
 /**
- * What a model's name tells: organisation, base name, size, fine-tune and version, by the naming habits of the Hugging Face
+ * The parts of a model's name: organisation, base name, size, fine-tune and version, by the naming habits of the Hugging Face
  * hub; and the label of a number of parameters. The rules are those of llama.cpp's converter, because the keys they fill
  * are part of the file.
  * @module

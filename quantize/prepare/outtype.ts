@@ -1,11 +1,12 @@
 /**
- * Which type each tensor gets in the file.
+ * The type of each tensor in the file.
  * @module
  */
 import type { View } from "./view.ts";
 
 /** What may be asked for: one type for all matrices, the checkpoint's main type, or each tensor's own. */
 export const OUTTYPES = ["f32", "f16", "bf16", "q8_0", "auto", "keep"] as const;
+/** One of them. */
 export type Outtype = (typeof OUTTYPES)[number];
 
 /** `general.file_type` of each. */
@@ -23,6 +24,8 @@ const ALWAYS_F32 = new Set([
   "ssm_conv1d_v.weight",
   "shortconv.conv.weight",
   "indexer.proj.weight",
+  "altup_correct_coef.weight",
+  "altup_predict_coef.weight",
 ]);
 
 /** Names of ggml types by view type. */
@@ -41,7 +44,7 @@ const OWN: Readonly<Record<View["dtype"], string>> = {
  * The ggml type of a tensor, by name. Vectors, norms, biases and routers are f32 whatever is asked for; blocks and integers
  * stay what they are. Rows that q8_0 cannot cut into blocks become f16.
  *
- * @param main The checkpoint's 16-bit type, for values whose own type is none of the file's.
+ * @param main The checkpoint's 16-bit type, for values whose own type a file cannot have.
  * @param forced What the family wants for this tensor.
  */
 export function tensorType(

@@ -3,8 +3,8 @@
  * @module
  */
 import { bytesOf, f32Of, release, u32Of } from "./dtype.ts";
-import type { ReadBytes } from "./fp8.ts";
-import { f32View, sizeOf, type View } from "./view.ts";
+import { FP8_VALUES, type ReadBytes } from "./fp8.ts";
+import { f32View, sizeOf, type View, VIEW_BLOCKS } from "./view.ts";
 
 /**
  * MXFP4: 32 codes with neighbours in one byte (even element low) and one E8M0 scale become a block of a scale and 16 bytes
@@ -132,4 +132,42 @@ export function packedIntView(p: PackedInts): View {
 /** Values of a small tensor in f32. */
 export function smallValues(v: View): Float32Array {
   return f32Of(f32View(v).read(0, sizeOf(v.shape)));
+}
+
+/** Values of the 16 codes of E2M1. */
+const E2M1 = Float32Array.of(0, 0.5, 1, 1.5, 2, 3, 4, 6, -0, -0.5, -1, -1.5, -2, -3, -4, -6);
+
+/** Elements that share a scale, and the scale's values by code. NVFP4 keeps no sign. */
+const FOUR_BIT = { MXFP4: [32, FP8_VALUES["F8_E8M0"]], NVFP4: [16, FP8_VALUES["F8_E4M3"]] } as const;
+
+/** Blocks of 4-bit codes as f32, with the factor of each matrix; other views as they are. */
+export function expanded(v: View): View {
+  if (v.dtype !== "MXFP4" && v.dtype !== "NVFP4") return v;
+  const [group, scales] = FOUR_BIT[v.dtype];
+  const [blockElements, blockBytes] = VIEW_BLOCKS[v.dtype];
+  const perBlock = blockElements / group;
+  const factors = v.side?.scale() ?? Float32Array.of(1);
+  const matrix = sizeOf(v.shape) / factors.length;
+  const { side: _side, wideActivations: _wide, ...plain } = v;
+  return {
+    ...plain,
+    locate: undefined,
+    dtype: "F32",
+    read(start, count) {
+      const src = v.read(start, count);
+      const out = new Float32Array(count);
+      for (let g = 0; g < count / group; g++) {
+        const block = Math.floor(g / perBlock) * blockBytes;
+        const scale = scales[src[block + (g % perBlock)]];
+        const codes = block + perBlock + (g % perBlock) * (group / 2);
+        for (let j = 0; j < group / 2; j++) {
+          out[g * group + j] = E2M1[src[codes + j] & 15] * scale;
+          out[g * group + group / 2 + j] = E2M1[src[codes + j] >> 4] * scale;
+        }
+      }
+      for (let i = 0; i < count; i++) out[i] *= factors[Math.floor((start + i) / matrix)];
+      release(src);
+      return bytesOf(out);
+    },
+  };
 }

@@ -12,49 +12,22 @@ import { nameAll, refuseFolder, refuseFullDisk, refuseOutputs, removeIfThere } f
 import { pauses } from "../pause.ts";
 import { planSplit, type SplitLimits } from "../reshard.ts";
 import { release } from "./dtype.ts";
-import { Early, type EarlyProgress, removeSpool } from "./early.ts";
-import type { FollowOptions } from "./follow.ts";
-import { openPrepared, type PreparedSource, type PreparedTensor, type PrepareOptions } from "./source.ts";
+import { Early, removeSpool } from "./early.ts";
+import type { PrepareFileOptions } from "./file_options.ts";
+import { openPrepared, type PreparedSource, type PreparedTensor } from "./source.ts";
 
-/** Elements converted at a time where nothing else is said: 4 MiB in f32. */
+/** Elements converted at a time by default: 4 MiB in f32. */
 const CHUNK = 1 << 20;
 /** Bytes of buffers per element of a chunk: source, f32 between, result, and one to spare. */
 const BYTES_PER_ELEMENT = 16;
 
-export interface PrepareProgress {
-  /** The tensor being written. */
-  readonly tensor: PreparedTensor;
-  /** Its place among all tensors. */
-  readonly index: number;
-  readonly n_tensors: number;
-  /** The tensor is whole with this. */
-  readonly whole: boolean;
-  /** Tensor bytes written, of all. */
-  readonly bytes: number;
-  /** Of them, those that an earlier run had written. */
-  readonly resumed: number;
-  readonly totalBytes: number;
-}
-
-export interface PrepareFileOptions extends PrepareOptions, SplitLimits {
-  /** Bytes that buffers may take; 16 MiB where left out. A read never takes less than one row. */
-  room?: number;
-  /** Goes on from what an interrupted run left, and leaves what there is when `signal` or a full disk stops this one. */
-  resume?: boolean;
-  /** Waits for files that are still arriving in the folder, and converts tensors as soon as they are there. */
-  follow?: FollowOptions;
-  /** Called for each tensor that was converted before all files were there. */
-  onEarly?: (p: EarlyProgress) => void;
-  /** Called after each piece that was written. */
-  onProgress?: (p: PrepareProgress) => void;
-  signal?: AbortSignal;
-}
-
+/** What a run made. */
 export interface PrepareResult {
   /** The files made. */
   readonly paths: readonly string[];
   /** `general.architecture`. */
   readonly architecture: string;
+  /** In all files. */
   readonly n_tensors: number;
   /** Tensors by type. */
   readonly types: Readonly<Record<string, number>>;
@@ -62,6 +35,7 @@ export interface PrepareResult {
   readonly bytes: number;
   /** Tensors that an earlier run had written. */
   readonly n_resumed: number;
+  /** Warnings, each a sentence for the user. */
   readonly warnings: readonly string[];
 }
 
@@ -108,14 +82,14 @@ function shardMetadata(whole: Metadata, no: number, count: number, n_tensors: nu
  * `quantize.resume`; and what `openPrepared` and reading throw.
  */
 export async function prepare(dir: string, out: string, options: PrepareFileOptions = {}): Promise<PrepareResult> {
-  if (options.splitMaxSize === undefined && options.splitMaxTensors === undefined) refuseFolder(out); // may wait for days
+  if (options.splitMaxSize === undefined && options.splitMaxTensors === undefined) refuseFolder(out); // fails now, since the run may wait for days
   const elements = options.room === undefined ? CHUNK : Math.max(1, Math.floor(options.room / BYTES_PER_ELEMENT));
   using early = options.follow ? await Early.gather(dir, out, options, elements) : undefined;
   using opened = openPrepared(dir, options);
   const source = early ? early.over(opened) : opened;
   try {
     const result = await new Run(source, dir, planFiles(source, out, options), elements, options).all();
-    if (!early) removeSpool(out); // of a run that followed, was killed, and went on without
+    if (!early) removeSpool(out); // left by a killed run that used --follow
     return result;
   } catch (error) {
     if (options.resume && isInterruption(error, options.signal)) early?.keep();
@@ -185,7 +159,7 @@ class Run {
     return this.options.resume === true && isInterruption(error, this.options.signal);
   }
 
-  /** Leaves the whole file under its partial name; says how many bytes it has. */
+  /** Writes the whole file under its partial name; returns its bytes. */
   async #write(file: FilePlan, resume: number, no: number, journal: Journal): Promise<number> {
     const { path, metadata, tensors } = file;
     this.#index += resume;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { ggmlType } from "../../core/gguf/types.ts";
 import { openGguf } from "../../core/gguf/read.ts";
-import { repoDir, sharedDir } from "../../tests/shared.ts";
+import { needingShared, repoDir, sharedDir } from "../../tests/shared.ts";
 import { noise, sha256, testCheckpoint, withFolder, writeCheckpoint } from "./_testing.ts";
 import { encodeQ8_0 } from "./q8_0.ts";
 import { openPrepared, type Outtype, prepare } from "./mod.ts";
@@ -202,10 +202,7 @@ Deno.test("prepare() passes q8_0 to a quantizer when it is given one, with equal
   }));
 
 Deno.test({
-  name: sharedDir
-    ? "prepare() writes bloom-nano-moe, in shards and one file per expert matrix, to the byte"
-    : "prepare() on bloom-nano-moe needs ../shared, which is not there",
-  ignore: !sharedDir,
+  ...needingShared("prepare() writes bloom-nano-moe, in shards and one file per expert matrix, to the byte"),
   fn: () =>
     withFolder(async (dir) => {
       const expected = JSON.parse(Deno.readTextFileSync(`${sharedDir}models/reference/expected_gguf.json`));
@@ -217,10 +214,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: sharedDir
-    ? "prepare() reads the newer form of config.json alike"
-    : "prepare() on the newer form of config.json needs ../shared, which is not there",
-  ignore: !sharedDir,
+  ...needingShared("prepare() reads the newer form of config.json alike"),
   fn: () =>
     withFolder(async (dir) => {
       Deno.mkdirSync(`${dir}bloom-nano`);
@@ -234,3 +228,24 @@ Deno.test({
       assert.equal(await sha256(`${dir}o.gguf`), golden.files["bloom-nano"].bf16);
     }),
 });
+
+Deno.test("openPrepared() keeps the window that a model uses", () =>
+  withFolder((dir) => {
+    const windows = (kind: "llama" | "qwen2" | "qwen3moe", change: Record<string, unknown>) => {
+      const made = testCheckpoint(kind);
+      writeCheckpoint(`${dir}${kind}`, { ...made, config: { ...made.config, ...change } });
+      using source = openPrepared(`${dir}${kind}`);
+      const arch = source.metadata.str("general.architecture");
+      const pattern = source.metadata.get(`${arch}.attention.sliding_window_pattern`)?.value as Uint8Array | undefined;
+      return [source.metadata.u32(`${arch}.attention.sliding_window`, undefined), pattern && [...pattern]];
+    };
+    assert.deepEqual(windows("llama", { sliding_window: 64 }), [64, undefined]);
+    assert.deepEqual(windows("llama", { sliding_window: null }), [undefined, undefined]);
+    const used = { sliding_window: 64, use_sliding_window: true };
+    assert.deepEqual(windows("qwen2", { ...used, max_window_layers: 1 }), [64, [0, 1]]);
+    assert.deepEqual(windows("qwen3moe", { ...used, layer_types: ["sliding_attention", "full_attention"] }), [64, [
+      1,
+      0,
+    ]]);
+    assert.deepEqual(windows("qwen2", { sliding_window: 64, use_sliding_window: false }), [undefined, undefined]);
+  }));

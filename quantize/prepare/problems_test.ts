@@ -60,6 +60,27 @@ Deno.test("prepare() tells of all unmapped, missing and misshapen tensors at onc
   assert.match(error.hint!, /--ignore/);
 });
 
+Deno.test("prepare() passes over ignored tensors that the index names and no file has", () =>
+  withFolder(async (dir) => {
+    writeCheckpoint(`${dir}model`, testCheckpoint("qwen3moe")); // in three files
+    const path = `${dir}model/model.safetensors.index.json`;
+    const index = JSON.parse(Deno.readTextFileSync(path));
+    index.weight_map["model.extra.weight"] = "model-00001-of-00003.safetensors";
+    index.weight_map["vision.patch.weight"] = "vision.safetensors"; // never fetched
+    Deno.writeTextFileSync(path, JSON.stringify(index));
+    await assert.rejects(prepare(`${dir}model`, `${dir}o.gguf`), {
+      code: "format.checkpoint",
+      message: /vision\.safetensors is missing/,
+    });
+    await assert.rejects(prepare(`${dir}model`, `${dir}o.gguf`, { ignore: ["vision.*"] }), {
+      code: "format.checkpoint",
+      message: /"model\.extra\.weight" is not in model-00001-of-00003\.safetensors/,
+    });
+    const { n_tensors } = await prepare(`${dir}model`, `${dir}o.gguf`, { ignore: ["vision.*", "model.extra.*"] });
+    writeCheckpoint(`${dir}plain`, testCheckpoint("qwen3moe"));
+    assert.equal(n_tensors, (await prepare(`${dir}plain`, `${dir}p.gguf`)).n_tensors);
+  }));
+
 Deno.test("prepare() passes over unknown tensors that are told to be ignored", () =>
   withFolder(async (dir) => {
     const tensors = { ...qwen3.tensors, "extra.one": floats("e", [4]) };

@@ -17,7 +17,7 @@ export interface Output {
 export interface RuleOptions {
   /** Shape in the checkpoint, slowest first. */
   shape?: readonly number[] | undefined;
-  /** Absent tensors are no problem. */
+  /** The tensor may be absent. */
   optional?: boolean;
   /** Blocks that must have it; all of the model's own where left out. */
   blocks?: (il: number) => boolean;
@@ -123,7 +123,7 @@ export class Rules {
     return this;
   }
 
-  /** A tensor that the file does without. */
+  /** Tensors that the file does not need. */
   drop(...names: string[]): this {
     for (const name of names) this.#dropped.add(name.replaceAll(/\{(il|e)\}/g, "#"));
     return this;
@@ -188,7 +188,7 @@ export class Rules {
     return orderOf ? outputs?.map((o) => ({ ...o, order: orderOf(il) })) : outputs;
   }
 
-  /** What was not seen and should have been, one sentence each. */
+  /** Missing tensors, one sentence each. */
   missing(): string[] {
     const problems: string[] = [];
     for (const { from, n, parts } of this.#groups) {

@@ -1,6 +1,6 @@
 /**
  * A checkpoint seen as the GGUF file it would become: metadata, tensors in file order, and rows in the file's types on
- * demand. `prepare` writes it down; `quantize --hf` reads from it without a file between.
+ * demand. `prepare` writes it to a file; `quantize --hf` reads it directly.
  * @module
  */
 import { ModelError, problemList, QuantizeError, shortList } from "../../core/errors.ts";
@@ -13,11 +13,13 @@ import { globs, unmatched } from "../patterns.ts";
 import { familyOf } from "./arch/mod.ts";
 import { Config } from "./config.ts";
 import { convertFloats, elementAt, f32Of, firstNonFinite, type FloatType, release, toF32 } from "./dtype.ts";
-import type { Family, TensorFacts } from "./family.ts";
+import type { CheckpointFacts, Family, FamilyOptions, NgramLayout } from "./family.ts";
 import { commonKeys, Keys } from "./keys.ts";
+import { configFromParams } from "./mistral_params.ts";
 import { writeGeneral } from "./model_card.ts";
 import { sizeLabel } from "./model_name.ts";
 import { FILE_TYPES, guessOuttype, type Outtype, tensorType } from "./outtype.ts";
+import { expanded } from "./packed.ts";
 import { encodeQ8_0 } from "./q8_0.ts";
 import { type Output, Rules } from "./rules.ts";
 import { orderedTensors, refusedQuantization, sourceTensors } from "./sources.ts";
@@ -39,6 +41,7 @@ export type RowQuantizer = (
   job: { srcType: GgmlType; src: Uint8Array; dstType: GgmlType; n_rows: number; n_per_row: number },
 ) => Promise<Uint8Array>;
 
+/** What becomes of a checkpoint. */
 export interface PrepareOptions {
   /** Default `auto`. */
   outtype?: Outtype;
@@ -54,10 +57,17 @@ export interface PrepareOptions {
   only?: readonly string[];
   /** Leave out tensors whose name in the file matches. */
   drop?: readonly string[];
-  /** Checkpoint tensors that may stay unmapped, by pattern. */
+  /** Patterns of checkpoint tensors to ignore: the family need not know them, and no file needs to have them. */
   ignore?: readonly string[];
   /** Metadata without tensors. */
   vocabOnly?: boolean;
+  /**
+   * Values that the checkpoint stores in 8 or 4 bits are written as `outtype` says; by default they become the blocks
+   * that hold them best (Q8_0, MXFP4, NVFP4).
+   */
+  dequantize?: boolean;
+  /** Where the n-gram tables of DeepSeek V4.1 lie in the file; `per-site` where left out. */
+  ngramLayout?: NgramLayout;
   /** Encodes `q8_0`, faster than this module does by itself. */
   quantize?: RowQuantizer;
 }
@@ -71,7 +81,7 @@ export interface PreparedTensors extends Disposable {
    * that f16 cannot hold; both name tensor, row and column.
    */
   read(tensor: PreparedTensor, row: number, rows: number): Promise<Uint8Array>;
-  /** Where these rows lie in a file of the checkpoint, where they are stored as they are wanted. */
+  /** The byte range of these rows in a file of the checkpoint, where it stores them in the wanted form. */
   locate(tensor: PreparedTensor, row: number, rows: number): FileRange | undefined;
   close(): void;
 }
@@ -81,7 +91,7 @@ export interface PreparedSource extends PreparedTensors {
   readonly metadata: Metadata;
   /** The checkpoint's files, which must not be written to. */
   readonly paths: readonly string[];
-  /** What is odd and does no harm, in sentences. */
+  /** Warnings, each a sentence for the user. */
   readonly warnings: readonly string[];
 }
 
@@ -120,7 +130,10 @@ function withSides(o: Output): Output[] {
   return out;
 }
 
-function tensorFacts(checkpoint: Checkpoint): TensorFacts {
+/** The tensor with its blocks expanded to f32. */
+const withoutBlocks = (o: Output): Output => ({ ...o, view: expanded(o.view) });
+
+function checkpointFacts(checkpoint: Checkpoint, vocabulary: () => Metadata): CheckpointFacts {
   const find = (suffix: string) => [...checkpoint.tensors.values()].find((t) => t.name.endsWith(suffix));
   return {
     integers(suffix) {
@@ -131,6 +144,7 @@ function tensorFacts(checkpoint: Checkpoint): TensorFacts {
       return Array.from({ length: bytes.length / 8 }, (_, i) => view.getBigInt64(i * 8, true));
     },
     shape: (suffix) => find(suffix)?.shape,
+    vocabulary,
   };
 }
 
@@ -151,7 +165,8 @@ interface PlannedTensors extends PreparedTensors {
  * unmapped, missing or of a wrong shape.
  */
 export function openPrepared(dir: string, options: PrepareOptions = {}): PreparedSource {
-  const checkpoint = openCheckpoint(dir);
+  const ignore = globs(options.ignore);
+  const checkpoint = openCheckpoint(dir, ignore ? { mayLack: (name) => ignore.test(name) } : {});
   try {
     return new Preparation(checkpoint, options).plan();
   } catch (error) {
@@ -160,23 +175,45 @@ export function openPrepared(dir: string, options: PrepareOptions = {}): Prepare
   }
 }
 
-/** A checkpoint of which only some tensors are there. */
+/** The part of a checkpoint that has arrived. */
 export interface Arrived {
   readonly checkpoint: Checkpoint;
   /** Names of all its tensors. */
   readonly names: ReadonlySet<string>;
-  /** What `auto` comes to. */
+  /** The type that `auto` stands for. */
   readonly guess: "f16" | "bf16";
 }
 
 /**
- * The tensors of the file that the arrived part of a checkpoint makes: those of {@link openPrepared}, as far as nothing is
- * missing for them. The checkpoint stays the caller's to close.
+ * The tensors of the file that the arrived part of a checkpoint makes: those of {@link openPrepared}, as far as all their parts
+ * have arrived. The checkpoint stays the caller's to close.
  *
  * @throws {ModelError} `model.checkpoint` with every tensor that is unmapped or of a wrong shape.
  */
 export function preparedTensors(arrived: Arrived, options: PrepareOptions): PreparedTensors {
   return new Preparation(arrived.checkpoint, options, arrived).tensors();
+}
+
+/**
+ * The checkpoint's configuration, in either layout of a release.
+ * @throws {ModelError} `model.config`
+ */
+function readConfig(checkpoint: Checkpoint): Config {
+  const path = checkpoint.dir + "config.json";
+  const root = checkpoint.json("config.json");
+  if (root !== undefined) return new Config(path, root);
+  const params = checkpoint.json("params.json");
+  const translated = configFromParams(params);
+  if (translated) return new Config(checkpoint.dir + "params.json", translated);
+  const what = params === undefined
+    ? "config.json is missing"
+    : "it is in Mistral's own layout (params.json), which is read for models with latent attention and experts";
+  throw new ModelError("model.config", `Cannot prepare ${checkpoint.dir}: ${what}`, {
+    at: { file: path },
+    hint: params === undefined
+      ? "give the folder that holds config.json and the safetensors files"
+      : "take the same release in the layout of the Hugging Face hub: config.json and model-*.safetensors",
+  });
 }
 
 /** More draft blocks than any model has. */
@@ -192,21 +229,7 @@ class Preparation {
   readonly #warnings: string[];
 
   constructor(readonly checkpoint: Checkpoint, readonly options: PrepareOptions, readonly arrived?: Arrived) {
-    const path = checkpoint.dir + "config.json";
-    const root = checkpoint.json("config.json");
-    if (root === undefined) {
-      const isMistral = checkpoint.has("params.json");
-      const what = isMistral
-        ? "it is in Mistral's own layout (params.json), without config.json"
-        : "config.json is missing";
-      throw new ModelError("model.config", `Cannot prepare ${checkpoint.dir}: ${what}`, {
-        at: { file: path },
-        hint: isMistral
-          ? "take the same release in the layout of the Hugging Face hub: config.json and model-*.safetensors"
-          : "give the folder that holds config.json and the safetensors files",
-      });
-    }
-    const bare = new Config(path, root);
+    const bare = readConfig(checkpoint);
     this.#family = familyOf(bare, options.arch);
     this.#config = this.#family.defaults ? bare.withDefaults(this.#family.defaults(bare)) : bare;
     const guess = arrived?.guess ?? guessOuttype(orderedTensors(checkpoint));
@@ -236,14 +259,18 @@ class Preparation {
       );
     }
     if (drafts <= MAX_DRAFTS) return c.n_layer + drafts;
-    throw new ModelError("model.config", `Cannot use ${c.file}: it tells of ${drafts} draft blocks`, {
-      at: { file: c.file, got: drafts, limit: MAX_DRAFTS },
-    });
+    throw new ModelError(
+      "model.config",
+      `Cannot use ${c.file}: it states ${drafts} draft blocks, expected at most ${MAX_DRAFTS}`,
+      {
+        at: { file: c.file, got: drafts, limit: MAX_DRAFTS },
+      },
+    );
   }
 
   tensors(): PlannedTensors {
     const { checkpoint, options } = this;
-    const outputs = options.vocabOnly ? [] : this.#outputs(this.#n_block(), options.mtp !== false);
+    const outputs = options.vocabOnly ? [] : this.#outputs(this.#n_block());
     refuse(checkpoint.dir, this.#problems);
     const planned = outputs.map((o) => this.#typed(o));
     const views = new Map(planned.map((p) => [p.info, p.view]));
@@ -276,10 +303,16 @@ class Preparation {
     };
   }
 
-  #outputs(n_block: number, mtp: boolean): Output[] {
+  get #choice(): FamilyOptions {
+    const { mtp = true, ngramLayout = "per-site" } = this.options;
+    return { mtp, ngramLayout };
+  }
+
+  #outputs(n_block: number): Output[] {
     const c = this.#config;
     const rules = new Rules(c.n_layer, n_block);
-    this.#family.rules(rules, c);
+    const choice = this.#choice;
+    this.#family.rules(rules, c, choice);
     const ignore = globs(this.options.ignore);
     const only = globs(this.options.only);
     const drop = globs(this.options.drop);
@@ -287,7 +320,7 @@ class Preparation {
     const unmapped: string[] = [];
     const rename = (stored: string) => {
       const plain = ignore?.test(stored) ? undefined : textName(stored);
-      return plain !== undefined && this.#family.rename ? this.#family.rename(plain, c, { mtp }) : plain;
+      return plain !== undefined && this.#family.rename ? this.#family.rename(plain, c, choice) : plain;
     };
     const refused = refusedQuantization(this.#names, c);
     if (refused) {
@@ -305,7 +338,7 @@ class Preparation {
       if (result === undefined) continue;
       if ("problem" in result) this.#problems.push(result.problem);
       else if ("unmapped" in result) unmapped.push(stored);
-      else outputs.push(...result.flatMap(withSides));
+      else outputs.push(...(this.options.dequantize ? result.map(withoutBlocks) : result).flatMap(withSides));
     }
     if (unmapped.length > 0) this.#unmapped(unmapped);
     if (!only && !this.arrived) this.#problems.push(...rules.missing());
@@ -333,7 +366,10 @@ class Preparation {
   }
 
   #typed({ name, view }: Output): Planned {
-    const forced = this.#family.forceType?.(name, this.#outtype, view);
+    const { dequantize, outtype: asked = "auto" } = this.options;
+    const decided = this.#family.forceType?.(name, asked, view);
+    // Such families keep 16-bit parts only beside blocks.
+    const forced = dequantize && decided !== "f32" ? undefined : decided;
     const type = ggmlType(tensorType(name, view, this.#outtype, this.#mainType, forced));
     const ne = view.shape.toReversed();
     const info = { name, type, ne, from: view.from, n_rows: sizeOf(view.shape) / rowLength(view) };
@@ -342,7 +378,7 @@ class Preparation {
 
   /** The file's label: a 4-bit format where experts have one, whatever the rest is. */
   #fileType(tensors: readonly PreparedTensor[]): number {
-    if (this.#family.fileType !== undefined) return this.#family.fileType;
+    if (this.#family.fileType !== undefined && !this.options.dequantize) return this.#family.fileType;
     if (this.#mainType !== "q8_0") {
       if (tensors.some((t) => t.type.name === "nvfp4")) return FILE_TYPES["nvfp4"];
       if (tensors.some((t) => t.type.name === "mxfp4")) return FILE_TYPES["mxfp4"];
@@ -365,14 +401,21 @@ class Preparation {
     });
     const keys = new Keys(metadata, this.#family.arch);
     commonKeys(keys, c, n_block, this.#fileType(tensors));
-    this.#family.keys?.(keys, c, n_block, tensorFacts(checkpoint));
+    const known = this.#family.classes.find((name) => name === c.architecture) ?? this.#family.classes[0];
+    let vocabulary: Metadata | undefined;
+    const readVocabulary = () => {
+      if (vocabulary) return vocabulary;
+      vocabulary = new Metadata(checkpoint.dir);
+      this.#warnings.push(...writeVocabulary(vocabulary, checkpoint, known, options.chatTemplate));
+      return vocabulary;
+    };
+    this.#family.keys?.(keys, c, n_block, checkpointFacts(checkpoint, readVocabulary), this.#choice);
     metadata.set("general.quantization_version", ggufValue.u32(2));
     if (wide.length > 0) {
       metadata.set("general.tensor_extra.name", ggufValue.strs(wide))
         .set("general.tensor_extra.prec_a4", ggufValue.bools(wide.map(() => false)));
     }
-    const known = this.#family.classes.find((name) => name === c.architecture) ?? this.#family.classes[0];
-    this.#warnings.push(...writeVocabulary(metadata, checkpoint, known, options.chatTemplate));
+    for (const [key, value] of readVocabulary()) metadata.set(key, value);
     return metadata;
   }
 }

@@ -30,7 +30,7 @@ const TO_F32: Readonly<Record<string, readonly [bytes: number, at: (v: DataView,
   BOOL: [1, (v, i) => v.getUint8(i)],
 };
 
-/** A stored tensor by itself, or undefined for a type that says nothing without another tensor. */
+/** A stored tensor by itself, or undefined for a type that needs another tensor. */
 function storedView(checkpoint: Checkpoint, t: SafetensorsTensor): View | undefined {
   const direct = DIRECT[t.dtype];
   if (direct) {
@@ -79,10 +79,10 @@ export interface SourceTensor {
   readonly stored: string;
 }
 
-/** Scales of activations and other things that weights do without. */
+/** Scales of activations, which weights do not need. */
 const UNUSED = /(\.(input_scale|k_scale|v_scale|activation_scale|qscale_act|input_global_scale)|_activation_scale)$/;
 
-/** Methods whose packing is not read, with what to do instead. */
+/** Quantization methods that are not read, by their names for the user. */
 const REFUSED: Readonly<Record<string, string>> = {
   gptq: "GPTQ",
   awq: "AWQ",

@@ -1,5 +1,5 @@
 /**
- * Tensors on their way from the checkpoint to the file, as descriptions: a view knows its element type and shape from the
+ * Descriptions of tensors on their way from the checkpoint to the file: a view knows its element type and shape from the
  * headers alone and reads any range of its elements when asked. Transforms wrap views; nothing is held in memory but what
  * one read asks for.
  * @module
@@ -32,13 +32,13 @@ export interface View {
   readonly coded?: boolean;
   /** Products with it take activations in 16 bits, though the format has a scale for 4-bit ones. */
   readonly wideActivations?: boolean;
-  /** Factors on the whole, one per matrix of a stack, that files keep beside the tensor. */
+  /** Factors of whole matrices, one per matrix of a stack, that files keep beside the tensor. */
   readonly side?: Readonly<Record<"scale" | "input_scale", () => Float32Array>>;
   /**
    * Elements `start` to `start + count`, row-major, as bytes of its dtype; whole blocks. The buffer is the caller's.
    */
   read(start: number, count: number): Uint8Array;
-  /** Where these bytes lie in a file, for views that are no more than that; transforms must drop it. */
+  /** The byte range in a file, for views that are just that; transforms must drop it. */
   readonly locate?: ((start: number, count: number) => FileRange | undefined) | undefined;
 }
 
@@ -112,6 +112,33 @@ export function concat(views: readonly View[]): View {
         count -= n;
       }
       return concatBytes(parts);
+    },
+  };
+}
+
+/** The rows of two matrices side by side, in f32. */
+export function concatColumns(a: View, b: View): View {
+  const [x, y] = [f32View(a), f32View(b)];
+  const [n, m] = [rowLength(x), rowLength(y)];
+  const width = n + m;
+  return {
+    ...x,
+    locate: undefined,
+    shape: [...x.shape.slice(0, -1), width],
+    from: `${a.from} and ${b.from}`,
+    read(start, count) {
+      const r0 = Math.floor(start / width);
+      const rows = Math.ceil((start + count) / width) - r0;
+      const left = x.read(r0 * n, rows * n);
+      const right = y.read(r0 * m, rows * m);
+      const out = new Uint8Array(rows * width * 4);
+      for (let r = 0; r < rows; r++) {
+        out.set(left.subarray(r * n * 4, (r + 1) * n * 4), r * width * 4);
+        out.set(right.subarray(r * m * 4, (r + 1) * m * 4), (r * width + n) * 4);
+      }
+      release(left);
+      release(right);
+      return out.subarray((start - r0 * width) * 4, (start - r0 * width + count) * 4);
     },
   };
 }

@@ -30,7 +30,7 @@ function fileNames(path: string): string[] {
  *
  * @param architecture Class name whose habits the vocabulary follows.
  * @param chatTemplate Takes the place of the checkpoint's template.
- * @returns what is suspect, in sentences.
+ * @returns warnings, each a sentence for the user.
  */
 export function writeVocabulary(
   metadata: Metadata,

@@ -10,11 +10,11 @@ import { libraryPath, openNativeBackend } from "../../ffi/mod.ts";
 import { parseFileType } from "../../quantize/file_types.ts";
 import { readImatrix, useImatrix } from "../../quantize/imatrix.ts";
 import { quantize } from "../../quantize/quantize.ts";
-import { ggufQuantizeSource } from "../../quantize/quantize_source.ts";
+import { openGgufSource } from "../../quantize/quantize_source.ts";
 import { quantizeRows } from "../../quantize/rows.ts";
 import { bloomNano, testFolder } from "../models.ts";
 import { keptRowCases, sharedRowCases, WRITTEN, wrongRows } from "../quantize/row_cases.ts";
-import { sharedDir } from "../shared.ts";
+import { needing, needingShared, sharedDir } from "../shared.ts";
 
 /** Index of the first card, or undefined. */
 function firstCard(): number | undefined {
@@ -27,8 +27,9 @@ const card = firstCard();
 
 function test(name: string, fn: (backend: Backend, device: number) => Promise<void>, needsShared = false): void {
   Deno.test({
-    name: `cuda: ${name}`,
-    ignore: card === undefined || (needsShared && !sharedDir),
+    ...card !== undefined && needsShared
+      ? needingShared(`cuda: ${name}`)
+      : needing(`cuda: ${name}`, card !== undefined, "a card"),
     fn: async () => {
       using backend = openNativeBackend("cuda");
       await fn(backend, card!);
@@ -244,7 +245,7 @@ test("blocks of any bytes are decoded as the host does, for every type", async (
 test("whole files of bloom-nano", async (backend, device) => {
   const input = await bloomNano("bf16");
   const sum = async (fileType: string, device: number, weighted: boolean) => {
-    using source = ggufQuantizeSource(input);
+    using source = openGgufSource(input);
     const output = `${testFolder()}/card-${device}.gguf`;
     const imatrix = weighted && sharedDir
       ? useImatrix(readImatrix(`${sharedDir}models/reference/bloom-nano/imatrix.gguf`), { include: [], exclude: [] })

@@ -11,12 +11,12 @@ import { ggmlType } from "../../core/gguf/types.ts";
 import { GgufWriter } from "../../core/gguf/write.ts";
 import type { Backend } from "../../core/program/backend.ts";
 import { openNativeBackend } from "../../ffi/backend.ts";
-import { folderQuantizeSource } from "../../quantize/folder_source.ts";
+import { openFolderSource } from "../../quantize/folder_source.ts";
 import { parseFileType } from "../../quantize/file_types.ts";
 import { type Imatrix, writeImatrix } from "../../quantize/imatrix.ts";
 import { prepare } from "../../quantize/prepare/mod.ts";
 import { quantize, type QuantizeOptions, type QuantizeResult } from "../../quantize/quantize.ts";
-import { ggufQuantizeSource } from "../../quantize/quantize_source.ts";
+import { openGgufSource } from "../../quantize/quantize_source.ts";
 import { summaryLines } from "../../quantize/quantize_summary.ts";
 import { repoDir } from "../shared.ts";
 import {
@@ -45,7 +45,7 @@ class Bench implements Disposable {
     options: Partial<QuantizeOptions> = {},
     names: { from?: string; to?: string } = {},
   ): Promise<QuantizeResult> {
-    using source = ggufQuantizeSource(this.folder + (names.from ?? "in.gguf"));
+    using source = openGgufSource(this.folder + (names.from ?? "in.gguf"));
     const fileType = parseFileType(type);
     return await quantize(source, this.folder + (names.to ?? "out.gguf"), this.backend, { fileType, ...options });
   }
@@ -124,6 +124,42 @@ Deno.test("an importance matrix of half the model: small types are refused with 
   const { warnings } = await bench.run("Q4_K_M", { imatrix });
   assert.equal(warnings.length, 1);
   assert.match(warnings[0], /^7 tensors have no entry/);
+});
+
+Deno.test("experts that the calibration never reached are counted by layer, from either format", async () => {
+  const model = { arch: "qwen3moe", n_expert: 4, n_expert_used: 2 };
+  using bench = new Bench(model);
+  const never: Record<string, number[]> = { "blk.0.ffn_up_exps.weight": [1], "blk.1.ffn_up_exps.weight": [0, 3] };
+  never["blk.0.ffn_down_exps.weight"] = [1, 2];
+  const sums = new Map(
+    syntheticTensors(model).filter((t) => t.ne.length > 1).map(({ name, ne }) => {
+      const n_mat = ne[2] ?? 1;
+      const isNever = (m: number) => never[name]?.includes(m) === true;
+      const values = new Float32Array(ne[0] * n_mat).map((_, i) => isNever(Math.floor(i / ne[0])) ? 0 : 1);
+      const counts = new Float32Array(n_mat).map((_, m) => isNever(m) ? 0 : 5);
+      return [name, { sums: values, counts }];
+    }),
+  );
+  const file = { path: "im", datasets: [], n_chunks: 1, chunk_size: 512, sums };
+  const { imatrixStatistics, useImatrix } = await import("../../quantize/imatrix.ts");
+  for (const format of ["gguf", "dat"] as const) {
+    const read = { ...file, format };
+    if (format === "dat") {
+      read.sums = new Map([...sums].map(([name, entry]) => [name, { ...entry, counts: Float32Array.of(5) }]));
+    }
+    const { summary, warnings } = await bench.run("Q4_K_M", { imatrix: useImatrix(read) });
+    assert.deepEqual(summary.unreached_experts, [
+      { layer: 0, n_expert: 4, experts: [1, 2] },
+      { layer: 1, n_expert: 4, experts: [0, 3] },
+    ], format);
+    assert.deepEqual(warnings, [
+      "the calibration never reached 4 experts, which are encoded without importance: layer 0: 2 of 4; layer 1: 2 of 4",
+    ]);
+  }
+  const statistics = imatrixStatistics({ ...file, format: "gguf" });
+  assert.equal(statistics.find((s) => s.name === "blk.1.ffn_up_exps.weight")!.n_unreached, 2);
+  const { summary, warnings } = await bench.run("Q4_K_M");
+  assert.deepEqual([summary.unreached_experts, warnings], [[], []]);
 });
 
 Deno.test("an entry of the wrong size is refused, naming both sizes (C5)", async () => {
@@ -209,7 +245,7 @@ Deno.test("a run whose tensors come from others is not resumed, though its heade
   const model = bench.folder + "model";
   writeSyntheticFolder(model, { n_embd: 256, n_ff: 512, n_layer: 2, n_vocab: 512 }, 1);
   const run = async (outtype: "f32" | "f16", options: Partial<QuantizeOptions>) => {
-    using source = folderQuantizeSource(model, { outtype });
+    using source = openFolderSource(model, { outtype });
     await quantize(source, bench.folder + "hf.gguf", bench.backend, { fileType: parseFileType("Q4_0"), ...options });
   };
   const again = new AbortController();
@@ -330,25 +366,46 @@ Deno.test("quantizing what is quantized needs permission (C10)", async () => {
 });
 
 // llama-quantize keeps such a file's general.alignment and places tensors by 32 all the same: what it writes, no reader takes.
-Deno.test("a model whose tensors are aligned to other than 32 bytes is refused", async () => {
+Deno.test("quantize() keeps the alignment of the source, or takes the one that an override gives", async () => {
   using bench = new Bench();
-  for (const alignment of [16, 64]) {
+  const ne = [32, 3];
+  const values = Float32Array.from({ length: 96 }, (_, i) => Math.sin(i));
+  const make = (alignment: number) => {
     const path = bench.folder + "aligned.gguf";
-    {
-      const metadata = new Metadata(path, [
-        ["general.architecture", ggufValue.str("llama")],
-        ["general.alignment", ggufValue.u32(alignment)],
-      ]);
-      const tensors = [{ name: "output.weight", type: ggmlType("f32"), ne: [32, 3] }];
-      using writer = GgufWriter.create({ path, metadata, tensors, alignment });
-      writer.writeTensor(0, new Uint8Array(4 * 32 * 3));
-      writer.finish();
+    const metadata = new Metadata(path, [
+      ["general.architecture", ggufValue.str("llama")],
+      ["llama.block_count", ggufValue.u32(1)],
+      ["general.alignment", ggufValue.u32(alignment)],
+    ]);
+    const tensors = ["output.weight", "token_embd.weight"].map((name) => ({ name, type: ggmlType("f32"), ne }));
+    using writer = GgufWriter.create({ path, metadata, tensors, alignment });
+    for (const i of tensors.keys()) writer.writeTensor(i, new Uint8Array(values.buffer));
+    writer.finish();
+  };
+  make(32);
+  await bench.run("Q8_0", {}, { from: "aligned.gguf", to: "want.gguf" });
+  using want = openGguf(bench.folder + "want.gguf");
+  const check = (alignment: number) => {
+    using file = openGguf(bench.folder + "out.gguf");
+    assert.equal(file.alignment, alignment);
+    assert.equal(file.metadata.u32("general.alignment"), alignment);
+    for (const t of file.tensors) {
+      assert.equal(t.offset % alignment, 0);
+      assert.deepEqual(file.readTensor(t), want.readTensor(want.find(t.name)!), t.name);
     }
-    const before = bench.files();
-    const error = await refused(bench.run("Q8_0", {}, { from: "aligned.gguf" }), "quantize.alignment");
-    assert.match(error.message, new RegExp(`aligned to ${alignment} bytes, expected 32`));
-    assert.deepEqual(bench.files(), before);
+  };
+  for (const alignment of [1, 8, 64, 4096]) {
+    make(alignment);
+    await bench.run("Q8_0", {}, { from: "aligned.gguf" });
+    check(alignment);
   }
+  const overrides = [{ key: "general.alignment", value: ggufValue.u32(128) }];
+  await bench.run("Q8_0", { overrides }, { from: "aligned.gguf" });
+  check(128);
+  const before = bench.files();
+  const bad = { overrides: [{ key: "general.alignment", value: ggufValue.u32(48) }] };
+  await assert.rejects(bench.run("Q8_0", bad, { from: "aligned.gguf" }), { code: "format.alignment" });
+  assert.deepEqual(bench.files(), before);
 });
 
 Deno.test("the output is never an input", async () => {
@@ -365,9 +422,9 @@ Deno.test("a Hugging Face folder gives the bytes of prepare and quantize", async
   await prepare(model, folder + "bf16.gguf");
   for (const type of ["Q4_K_M", "IQ4_XS", "F16"]) {
     const options = { fileType: parseFileType(type) };
-    using two = ggufQuantizeSource(folder + "bf16.gguf");
+    using two = openGgufSource(folder + "bf16.gguf");
     await quantize(two, folder + "two.gguf", backend, options);
-    using one = folderQuantizeSource(model);
+    using one = openFolderSource(model);
     await quantize(one, folder + "one.gguf", backend, options);
     assert.equal(sha256(folder + "one.gguf"), sha256(folder + "two.gguf"), type);
   }

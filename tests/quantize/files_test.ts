@@ -12,8 +12,8 @@ import { BloomeryError } from "../../core/errors.ts";
 import { openNativeBackend } from "../../ffi/backend.ts";
 import { prepare } from "../../quantize/prepare/mod.ts";
 import { quantize } from "../../quantize/quantize.ts";
-import { ggufQuantizeSource } from "../../quantize/quantize_source.ts";
-import { repoDir, sharedDir } from "../shared.ts";
+import { openGgufSource } from "../../quantize/quantize_source.ts";
+import { needingShared, repoDir, sharedDir } from "../shared.ts";
 
 interface Case {
   name: string;
@@ -39,7 +39,7 @@ async function run(backend: ReturnType<typeof openNativeBackend>, folder: string
   }
   let options = await quantizeOptions(new Flags(placed), request.fileType);
   if (options.imatrix) options = { ...options, imatrix: { ...options.imatrix, path: flags.strs("imatrix")[0] } };
-  using source = ggufQuantizeSource(folder + request.input);
+  using source = openGgufSource(folder + request.input);
   return await quantize(source, out + request.output.replace(/^out\//, ""), backend, options);
 }
 
@@ -102,8 +102,9 @@ Deno.test("quantize() writes the reference's files: every type, every option, se
 });
 
 Deno.test({
-  name: "quantize() of the trained models gives the reference's files of every type, with and without importance",
-  ignore: !sharedDir,
+  ...needingShared(
+    "quantize() of the trained models gives the reference's files of every type, with and without importance",
+  ),
   fn: async () => {
     const models = `${sharedDir}models/`;
     const folder = Deno.makeTempDirSync() + "/";

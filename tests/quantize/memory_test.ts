@@ -4,7 +4,7 @@
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { repoDir } from "../shared.ts";
+import { needing, repoDir } from "../shared.ts";
 import { measurePeak } from "./peak.ts";
 import { writeSynthetic, writeSyntheticFolder } from "./synthetic.ts";
 
@@ -14,10 +14,11 @@ const ROOM = 16e6;
 const BEYOND = 200e6;
 
 Deno.test({
-  name: Deno.build.os === "linux"
-    ? "prepare and quantize hold --room, from both sources, and split, merge and splice stream (C8)"
-    : "the peak of memory is read from /proc, which is not there",
-  ignore: Deno.build.os !== "linux",
+  ...needing(
+    "prepare and quantize hold --room, from both sources, and split, merge and splice stream (C8)",
+    Deno.build.os === "linux",
+    "Linux",
+  ),
   async fn() {
     const dir = Deno.makeTempDirSync({ prefix: "memory-" }) + "/";
     try {

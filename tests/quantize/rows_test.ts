@@ -3,12 +3,12 @@
  * @module
  */
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { NativeError, UsageError } from "../../core/errors.ts";
 import { ggmlType } from "../../core/gguf/types.ts";
 import { openNativeBackend } from "../../ffi/backend.ts";
 import { dequantizeRows, quantizeRows } from "../../quantize/rows.ts";
-import { sharedDir } from "../shared.ts";
+import { needingShared } from "../shared.ts";
 import { keptRowCases, sharedRowCases, WRITTEN, wrongRows } from "./row_cases.ts";
 
 Deno.test("quantizeRows() and dequantizeRows() give the reference's bits, for the rows the repository keeps", async () => {
@@ -19,8 +19,7 @@ Deno.test("quantizeRows() and dequantizeRows() give the reference's bits, for th
 });
 
 Deno.test({
-  name: "quantizeRows() and dequantizeRows() give the reference's bits, all of them",
-  ignore: !sharedDir,
+  ...needingShared("quantizeRows() and dequantizeRows() give the reference's bits, all of them"),
   fn: async () => {
     using backend = openNativeBackend("cpu", { threads: 2 });
     assert.deepEqual(await wrongRows(backend, sharedRowCases()), []);

@@ -1,6 +1,6 @@
 /** /v1/messages as coding agents and typed clients use it. */
 import assert from "node:assert/strict";
-import Anthropic from "@anthropic-ai/sdk";
+import Anthropic from "npm:@anthropic-ai/sdk@1.14.0";
 import { withServer } from "./harness.ts";
 
 interface Case {

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import Anthropic from "@anthropic-ai/sdk";
+import Anthropic from "npm:@anthropic-ai/sdk@1.14.0";
 import { soon, withServer } from "./harness.ts";
 
 const TOOLS = [{

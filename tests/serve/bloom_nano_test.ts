@@ -1,11 +1,11 @@
 /** The server on bloom-nano: real tokens, real logits, a real client. On the CPU library, or where that is not built a little of it on the reference backend. */
 import assert from "node:assert/strict";
-import OpenAI from "openai";
+import OpenAI from "npm:openai@7.59.0";
 import { libraryPath, openModel } from "../../ffi/mod.ts";
 import { servedModel } from "../../serve/language_model.ts";
 import { type RunningServer, startServer } from "../../serve/server.ts";
 import { bloomNano, referencePrompts } from "../models.ts";
-import { repoDir } from "../shared.ts";
+import { needing, repoDir } from "../shared.ts";
 
 const native = libraryPath("cpu") !== undefined;
 
@@ -69,8 +69,7 @@ Deno.test("bloom-nano chats, thinks and continues like the reference", async () 
 });
 
 Deno.test({
-  name: "bloom-nano calls a tool, and streams the call",
-  ignore: !native,
+  ...needing("bloom-nano calls a tool, and streams the call", native, "the native library"),
   fn: () =>
     withNano({ n_slots: 1, n_ctx: 512 }, async (_server, client) => {
       const stream = await client.chat.completions.create({
@@ -102,8 +101,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "bloom-nano calls a tool that it is told to call",
-  ignore: !native,
+  ...needing("bloom-nano calls a tool that it is told to call", native, "the native library"),
   fn: () =>
     withNano({ n_slots: 1, n_ctx: 512 }, async (_server, client) => {
       const parameters = {
@@ -127,8 +125,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "bloom-nano answers together, bit for bit, what it answers alone",
-  ignore: !native,
+  ...needing("bloom-nano answers together, bit for bit, what it answers alone", native, "the native library"),
   fn: () =>
     withNano({ n_slots: 3, n_ctx: 512 }, async (server) => {
       const long = "The quick brown fox jumps over the lazy dog. ".repeat(12);
@@ -153,8 +150,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "bloom-nano scores an echoed prompt as the reference does",
-  ignore: !native,
+  ...needing("bloom-nano scores an echoed prompt as the reference does", native, "the native library"),
   fn: () =>
     withNano({ n_slots: 1, n_ctx: 512 }, async (server) => {
       const { ids, next_logprob } = referencePrompts().english;
@@ -172,8 +168,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "bloom-nano answers the same when the cache is too small for all slots",
-  ignore: !native,
+  ...needing("bloom-nano answers the same when the cache is too small for all slots", native, "the native library"),
   fn: async () => {
     const jobs = ["The kernel is", "한국어", "def main():\n"].map((start, i) => (
       { prompt: start.repeat(20), temperature: 0.7, seed: i, n_predict: 90, ignore_eos: true }
@@ -190,8 +185,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "bloom-nano thinks before it answers in a form",
-  ignore: !native,
+  ...needing("bloom-nano thinks before it answers in a form", native, "the native library"),
   fn: () =>
     withNano({ n_slots: 1, n_ctx: 512 }, async (_server, client) => {
       const schema = { type: "object", properties: { sum: { type: "integer" } }, required: ["sum"] };

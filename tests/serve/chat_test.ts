@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import type OpenAI from "openai";
+import type OpenAI from "npm:openai@7.59.0";
 import { soon, withServer } from "./harness.ts";
 
 const ask = (content: string) => [{ role: "user" as const, content }];

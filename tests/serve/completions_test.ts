@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { soon, withServer } from "./harness.ts";
 
 Deno.test("/v1/completions answers the openai client", async () => {

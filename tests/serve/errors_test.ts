@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import OpenAI from "openai";
+import OpenAI from "npm:openai@7.59.0";
 import { soon, withServer } from "./harness.ts";
 
 Deno.test("bad requests are a 400 that names the field", async () => {

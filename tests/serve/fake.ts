@@ -109,9 +109,12 @@ export class FakeSequence implements TokenSequence {
   get length(): number {
     return this.tokens.length;
   }
+  reach(n: number): number {
+    return n === this.tokens.length ? n : n - n % this.engine.keepsEvery;
+  }
   truncate(n: number): number {
     if (n > this.tokens.length) throw new Error("truncated to more than there is");
-    return this.tokens.length = n;
+    return this.tokens.length = this.reach(n);
   }
   fork(): FakeSequence {
     const copy = new FakeSequence(this.engine);
@@ -132,6 +135,8 @@ export interface FakeOptions {
   topK?: number;
   /** Tokens the cache holds over all sequences. */
   n_cache?: number;
+  /** Sequences can be cut back to their end and to multiples of this, as those with windows or states. */
+  keepsEvery?: number;
   /** Each step takes at least this long. */
   stepMs?: number;
   /** Further names of the model. */
@@ -143,6 +148,7 @@ export class FakeEngine implements TokenEngine<FakeSequence> {
   readonly n_ctx: number;
   readonly n_ubatch: number;
   readonly topK: number;
+  readonly keepsEvery: number;
   readonly sequences = new Set<FakeSequence>();
   /** Rows of each request, step by step. */
   readonly log: number[][] = [];
@@ -156,6 +162,7 @@ export class FakeEngine implements TokenEngine<FakeSequence> {
     this.n_ctx = options.n_ctx ?? 512;
     this.n_ubatch = options.n_ubatch ?? 64;
     this.topK = options.topK ?? 64;
+    this.keepsEvery = options.keepsEvery ?? 1;
     this.stepMs = options.stepMs ?? 0;
     this.#n_cache = options.n_cache ?? Infinity;
   }

@@ -1,6 +1,6 @@
 /** Answers in a form: grammars, JSON schemas and response_format, against a model that would say something else. */
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import type { AnswerConstraint } from "../../serve/answer_constraint.ts";
 import { constraintOf, lazyConstraint } from "../../serve/constraint.ts";
 import { forcedCall, possibleCall } from "../../serve/forced_call.ts";

@@ -1,6 +1,6 @@
 /** Any body at all: the answer is a 200 or a 4xx in OpenAI's shape, and the next request is served. */
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { countSchema, messagesSchema } from "../../serve/routes_anthropic.ts";
 import { chatSchema, completionSchema, conversationSchema, openaiCompletionSchema } from "../../serve/schemas.ts";
 import { withServer } from "./harness.ts";

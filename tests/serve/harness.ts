@@ -2,7 +2,7 @@
  * A server on the fake model for one test, and small things that tests of it share.
  * @module
  */
-import OpenAI from "openai";
+import OpenAI from "npm:openai@7.59.0";
 import { type RunningServer, type ServerOptions, startServer } from "../../serve/server.ts";
 import { type FakeEngine, fakeModel, type FakeOptions } from "./fake.ts";
 

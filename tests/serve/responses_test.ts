@@ -1,7 +1,7 @@
 /** OpenAI's Responses, with OpenAI's client. */
 import assert from "node:assert/strict";
-import fc from "fast-check";
-import type OpenAI from "openai";
+import fc from "npm:fast-check@4.11.0";
+import type OpenAI from "npm:openai@7.59.0";
 import { inputMessages } from "../../serve/response_input.ts";
 import { ResponseStore } from "../../serve/response_store.ts";
 import { responsesSchema } from "../../serve/routes_responses.ts";

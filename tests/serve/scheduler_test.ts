@@ -132,6 +132,23 @@ Deno.test("Scheduler reuses the longest common prefix and computes at least one 
   });
 });
 
+Deno.test("Scheduler goes back as far as a sequence can, and computes the rest again", async () => {
+  await withScheduler({ n_slots: 2, keepsEvery: 16 }, async (scheduler) => {
+    const run = async (prompt: number[]) => {
+      const r = record(prompt, 4);
+      scheduler.submit(r.job);
+      await r.ended;
+      return r;
+    };
+    const first = await run(letters(40));
+    const changed = [...letters(35), 65, 66, 67];
+    const second = await run(changed);
+    assert.deepEqual([second.n_cached, second.tokens], [32, await alone(changed, 4)]);
+    const longer = await run([...letters(40), ...first.tokens.slice(0, 3), 65]);
+    assert.deepEqual(longer.tokens, await alone([...letters(40), ...first.tokens.slice(0, 3), 65], 4));
+  });
+});
+
 Deno.test("Scheduler forks a prefix out of a busy slot", async () => {
   await withScheduler({ n_slots: 2 }, async (scheduler) => {
     const a = record(letters(50), 200);

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { TextError } from "../../errors.ts";
 import { utf8Sequences } from "./automaton.ts";
 import { complement, normalize, seq, text, without } from "./expr.ts";

@@ -1,7 +1,7 @@
 /** Formats of strings against what others say of the same texts. */
 import assert from "node:assert/strict";
 import { isIPv4, isIPv6 } from "node:net";
-import fc from "fast-check";
+import fc from "npm:fast-check@4.11.0";
 import { compileJsonSchema, type Grammar, GrammarMatcher, VocabTrie } from "./mod.ts";
 
 const noVocab = new VocabTrie(1, () => undefined);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
-import { repoDir, sharedDir } from "../../../tests/shared.ts";
+import fc from "npm:fast-check@4.11.0";
+import { needingShared, repoDir, sharedDir } from "../../../tests/shared.ts";
 import { BloomeryError, TextError } from "../../errors.ts";
 import { type GgufValue, Metadata, type StringArray } from "../../gguf/metadata.ts";
 import { trickyStrings } from "../../../tests/tricky_strings.ts";
@@ -383,8 +383,7 @@ Deno.test("readSentencePiece() refuses or reads any bytes, and never hangs", () 
 });
 
 Deno.test({
-  name: "every small checkpoint (../shared/models): all tokenizer keys and values are the converter's",
-  ignore: !sharedDir,
+  ...needingShared("every small checkpoint (../shared/models): all tokenizer keys and values are the converter's"),
   fn: () => {
     interface Row {
       key: string;

@@ -1,5 +1,5 @@
-// packed_dot_portable.h: R quantized activation rows against 8 packed output rows, in plain C++: the definition that
-// packed_dot_simd.h is equal to bit for bit, and the path of CPUs without AVX2.
+// packed_dot_portable.h: R encoded activation rows against 8 packed output rows, in plain C++: the definition that packed_dot_simd.h and
+// packed_many_amx.h are equal to bit for bit, and the path of CPUs without AVX2.
 #pragma once
 
 #include "../kernels.h"
@@ -8,119 +8,128 @@
 namespace bl {
 namespace BL_ISA {
 
-template <int R>
-struct Record {
-  const uint8_t *p;
-  const int8_t *q(int r) const { return reinterpret_cast<const int8_t *>(p) + 32 * r; }
-  float f32(int at) const {
-    float v;
-    memcpy(&v, p + at, 4);
-    return v;
+// Two exact sums, of products with the high and with the low bytes of a row, as one number: one rounding.
+static inline float joined(int32_t hi, int32_t lo) { return fma1(float(hi), 128.0f, float(lo)); }
+
+// Each type: code(w, sb, b, i, row), the code of value i of block b of superblock sb.
+
+template <class Packed>
+struct NibbleK {
+  static int code(const Packed &w, int b, int i, int row) {
+    const uint8_t byte = w.qs[8 * (b / 2) + i / 4][4 * row + i % 4];
+    return b % 2 == 0 ? byte & 15 : byte >> 4;
   }
-  float d(int r) const { return f32(32 * R + 4 * r); }
-  float s(int r) const { return f32(36 * R + 4 * r); }
+};
+struct CodeQ4_K : NibbleK<PackedQ4_K> {};
+struct CodeQ5_K {
+  static int code(const PackedQ5_K &w, int b, int i, int row) {
+    return NibbleK<PackedQ5_K>::code(w, b, i, row) | (((w.qh[i / 4][4 * row + i % 4] >> b) & 1) << 4);
+  }
+};
+struct CodeQ6_K {
+  static int code(const PackedQ6_K &w, int b, int i, int row) {
+    const int half = b / 4, j = b % 2, high = (b % 4) / 2, at = 4 * row + i % 4;
+    const uint8_t byte = w.ql[16 * half + 8 * j + i / 4][at];
+    return ((high == 0 ? byte & 15 : byte >> 4) | (((w.qh[8 * half + i / 4][at] >> (2 * j + 4 * high)) & 3) << 4)) - 32;
+  }
+};
+struct CodeQ4_0 {
+  static int code(const PackedQ4_0 &w, int i, int row) {
+    const uint8_t byte = w.qs[i / 4 % 4][4 * row + i % 4];
+    return (i < 16 ? byte & 15 : byte >> 4) - 8;
+  }
+};
+struct CodeQ8_0 {
+  static int code(const PackedQ8_0 &w, int i, int row) { return w.qs[i / 4][4 * row + i % 4]; }
 };
 
-// sum of code(v, row, c) * q[at(v) + c] over vectors v of 4 codes, for one output row
-template <class Code>
-static inline int dot32(const int8_t *q, const Code &code) {
-  int sum = 0;
-  for (int v = 0; v < 8; v++)
-    for (int c = 0; c < 4; c++) sum += code(v, c) * q[4 * v + c];
-  return sum;
-}
-
-template <int R>
-static void dot_q4_0(const uint8_t *group, uint64_t n_block, const uint8_t *act, float *out) {
-  const PackedQ4_0 *w = reinterpret_cast<const PackedQ4_0 *>(group);
-  for (int i = 0; i < 8 * R; i++) out[i] = 0.0f;
-  for (uint64_t b = 0; b < n_block; b++, w++, act += ACT_BYTES * R) {
-    const Record<R> rec{act};
-    for (int r = 0; r < R; r++)
-      for (int row = 0; row < 8; row++) {
-        const int sum = dot32(rec.q(r), [&](int v, int c) {
-          const uint8_t byte = w->qs[v % 4][4 * row + c];
-          return (v < 4 ? byte & 15 : byte >> 4) - 8;
-        });
-        out[8 * r + row] = fma1(float(sum), f16_to_f32(w->d[row]) * rec.d(r), out[8 * r + row]);
+// value(sb, row, act record) over the superblocks, in spans.
+template <int R, class Value>
+static inline void add_supers(uint64_t n_super, const ActRow *act, uint64_t stride, float *out, const Value &value) {
+  const uint64_t span = span_length(n_super);
+  for (int r = 0; r < R; r++)
+    for (int row = 0; row < 8; row++) {
+      float total = 0.0f, acc = 0.0f;
+      for (uint64_t sb = 0; sb < n_super; sb++) {
+        acc += value(sb, row, act[uint64_t(r) * stride + sb]);
+        if ((sb + 1) % span == 0 || sb + 1 == n_super) total += acc, acc = 0.0f;
       }
-  }
+      out[8 * r + row] = total;
+    }
 }
 
-template <int R>
-static void dot_q8_0(const uint8_t *group, uint64_t n_block, const uint8_t *act, float *out) {
-  const PackedQ8_0 *w = reinterpret_cast<const PackedQ8_0 *>(group);
-  for (int i = 0; i < 8 * R; i++) out[i] = 0.0f;
-  for (uint64_t b = 0; b < n_block; b++, w++, act += ACT_BYTES * R) {
-    const Record<R> rec{act};
-    for (int r = 0; r < R; r++)
-      for (int row = 0; row < 8; row++) {
-        const int sum = dot32(rec.q(r), [&](int v, int c) { return int(w->qs[v][4 * row + c]); });
-        out[8 * r + row] = fma1(float(sum), f16_to_f32(w->d[row]) * rec.d(r), out[8 * r + row]);
-      }
-  }
-}
-
-// Q4_K and Q5_K: code(block, v, row, c)
 template <int R, class Packed, class Code>
-static inline void dot_k45(const Packed *w, uint64_t n_block, const uint8_t *act, float *out, const Code &code) {
-  for (int i = 0; i < 8 * R; i++) out[i] = 0.0f;
-  for (uint64_t sb = 0; sb < n_block; sb++, w++, act += 8 * ACT_BYTES * R)
-    for (int r = 0; r < R; r++)
-      for (int row = 0; row < 8; row++) {
-        float a = 0.0f, m = 0.0f;
-        for (int b = 0; b < 8; b++) {
-          const Record<R> rec{act + b * ACT_BYTES * R};
-          const int sum = dot32(rec.q(r), [&](int v, int c) { return code(*w, b, v, 4 * row + c); });
-          a = fma1(float(sum * w->scales[b][row]), rec.d(r), a);
-          m = fma1(float(w->mins[b][row]), rec.s(r), m);
-        }
-        float &y = out[8 * r + row];
-        y = fma1(f16_to_f32(w->d[row]), a, y);
-        y = fma1(-f16_to_f32(w->dmin[row]), m, y);
+static inline void dot_k45(const uint8_t *group, uint64_t n_block, const ActRow *act, uint64_t stride, float *out) {
+  const Packed *w = reinterpret_cast<const Packed *>(group);
+  add_supers<R>(n_block, act, stride, out, [&](uint64_t sb, int row, const ActRow &x) {
+    int32_t hi = 0, lo = 0, min_hi = 0, min_lo = 0;
+    for (int b = 0; b < 8; b++) {
+      int32_t h = 0, l = 0;
+      for (int i = 0; i < 32; i++) {
+        const int c = Code::code(w[sb], b, i, row);
+        h += c * x.hi[32 * b + i], l += c * x.lo[32 * b + i];
       }
-}
-
-template <int R>
-static void dot_q4_K(const uint8_t *group, uint64_t n_block, const uint8_t *act, float *out) {
-  dot_k45<R>(reinterpret_cast<const PackedQ4_K *>(group), n_block, act, out, [](const PackedQ4_K &w, int b, int v, int i) {
-    const uint8_t byte = w.qs[8 * (b / 2) + v][i];
-    return b % 2 == 0 ? byte & 15 : byte >> 4;
+      hi += h * w[sb].scales[b][row], lo += l * w[sb].scales[b][row];
+      min_hi += w[sb].mins[b][row] * x.sum32[0][b], min_lo += w[sb].mins[b][row] * x.sum32[1][b];
+    }
+    const float least = f16_to_f32(w[sb].dmin[row]) * joined(min_hi, min_lo);
+    return fma1(f16_to_f32(w[sb].d[row]), joined(hi, lo), -least) * x.d;
   });
 }
 
 template <int R>
-static void dot_q5_K(const uint8_t *group, uint64_t n_block, const uint8_t *act, float *out) {
-  dot_k45<R>(reinterpret_cast<const PackedQ5_K *>(group), n_block, act, out, [](const PackedQ5_K &w, int b, int v, int i) {
-    const uint8_t byte = w.qs[8 * (b / 2) + v][i];
-    return (b % 2 == 0 ? byte & 15 : byte >> 4) | (((w.qh[v][i] >> b) & 1) << 4);
-  });
+static void dot_q4_K(const uint8_t *group, uint64_t n_block, const ActRow *act, uint64_t stride, float *out) {
+  dot_k45<R, PackedQ4_K, CodeQ4_K>(group, n_block, act, stride, out);
 }
 
 template <int R>
-static void dot_q6_K(const uint8_t *group, uint64_t n_block, const uint8_t *act, float *out) {
-  static const int order[8] = {0, 2, 1, 3, 4, 6, 5, 7};
+static void dot_q5_K(const uint8_t *group, uint64_t n_block, const ActRow *act, uint64_t stride, float *out) {
+  dot_k45<R, PackedQ5_K, CodeQ5_K>(group, n_block, act, stride, out);
+}
+
+template <int R>
+static void dot_q6_K(const uint8_t *group, uint64_t n_block, const ActRow *act, uint64_t stride, float *out) {
   const PackedQ6_K *w = reinterpret_cast<const PackedQ6_K *>(group);
-  for (int i = 0; i < 8 * R; i++) out[i] = 0.0f;
-  for (uint64_t sb = 0; sb < n_block; sb++, w++, act += 8 * ACT_BYTES * R)
-    for (int r = 0; r < R; r++)
-      for (int row = 0; row < 8; row++) {
-        float a = 0.0f;
-        for (const int b : order) {
-          const Record<R> rec{act + b * ACT_BYTES * R};
-          const int half = b / 4, j = b % 2, high = (b % 4) / 2;
-          int sum[2] = {0, 0};
-          for (int v = 0; v < 8; v++)
-            for (int c = 0; c < 4; c++) {
-              const int i = 4 * row + c;
-              const uint8_t byte = w->ql[16 * half + 8 * j + v][i];
-              const int code = (high == 0 ? byte & 15 : byte >> 4) | (((w->qh[8 * half + v][i] >> (2 * j + 4 * high)) & 3) << 4);
-              sum[v / 4] += (code - 32) * rec.q(r)[4 * v + c];
-            }
-          a = fma1(float(sum[0] * w->scales[2 * b][row] + sum[1] * w->scales[2 * b + 1][row]), rec.d(r), a);
-        }
-        out[8 * r + row] = fma1(f16_to_f32(w->d[row]), a, out[8 * r + row]);
+  add_supers<R>(n_block, act, stride, out, [&](uint64_t sb, int row, const ActRow &x) {
+    int32_t hi = 0, lo = 0;
+    for (int g = 0; g < 16; g++) {
+      int32_t h = 0, l = 0;
+      for (int i = 0; i < 16; i++) {
+        const int c = CodeQ6_K::code(w[sb], g / 2, 16 * (g % 2) + i, row);
+        h += c * x.hi[16 * g + i], l += c * x.lo[16 * g + i];
       }
+      hi += h * w[sb].scales[g][row], lo += l * w[sb].scales[g][row];
+    }
+    return f16_to_f32(w[sb].d[row]) * joined(hi, lo) * x.d;
+  });
+}
+
+// A scale for each 32 values; the last superblock may have fewer than 8 blocks.
+template <int R, class Packed, class Code>
+static inline void dot_blocks(const uint8_t *group, uint64_t n_block, const ActRow *act, uint64_t stride, float *out) {
+  const Packed *w = reinterpret_cast<const Packed *>(group);
+  add_supers<R>((n_block + 7) / 8, act, stride, out, [&](uint64_t sb, int row, const ActRow &x) {
+    float a = 0.0f;
+    for (uint64_t b = 0; b < 8 && 8 * sb + b < n_block; b++) {
+      int32_t h = 0, l = 0;
+      for (int i = 0; i < 32; i++) {
+        const int c = Code::code(w[8 * sb + b], i, row);
+        h += c * x.hi[32 * b + i], l += c * x.lo[32 * b + i];
+      }
+      a = fma1(f16_to_f32(w[8 * sb + b].d[row]), joined(h, l), a);
+    }
+    return a * x.d;
+  });
+}
+
+template <int R>
+static void dot_q4_0(const uint8_t *group, uint64_t n_block, const ActRow *act, uint64_t stride, float *out) {
+  dot_blocks<R, PackedQ4_0, CodeQ4_0>(group, n_block, act, stride, out);
+}
+
+template <int R>
+static void dot_q8_0(const uint8_t *group, uint64_t n_block, const ActRow *act, uint64_t stride, float *out) {
+  dot_blocks<R, PackedQ8_0, CodeQ8_0>(group, n_block, act, stride, out);
 }
 
 }  // namespace BL_ISA

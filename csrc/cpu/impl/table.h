@@ -2,17 +2,28 @@
 #pragma once
 
 #include "attention.h"
+#include "delta.h"
 #include "elementwise.h"
 #include "float_panel.h"
 #if defined(__AVX2__)
 #include "packed_dot_simd.h"
-#define BL_WIDE \
-  { {nullptr, nullptr}, {nullptr, nullptr}, {expand_q4_K, wide_k45<PackedQ4_K, 8>}, {expand_q5_K, wide_k45<PackedQ5_K, 4>}, {expand_q6_K, wide_q6_K} }
 #else
 #include "packed_dot_portable.h"
-#define BL_WIDE \
+#endif
+#if defined(__AMX_INT8__)
+#include "packed_many_amx.h"
+#elif defined(__AVX512VNNI__)
+#include "packed_many_vnni.h"
+#endif
+#if defined(__AVX512VNNI__)
+#define BL_MANY \
+  { {expand_many<ManyQ4_0>, many<ManyQ4_0>}, {expand_many<ManyQ8_0>, many<ManyQ8_0>}, {expand_many<ManyQ4_K>, many<ManyQ4_K>}, \
+    {expand_many<ManyQ5_K>, many<ManyQ5_K>}, {expand_many<ManyQ6_K>, many<ManyQ6_K>} }
+#else
+#define BL_MANY \
   { {nullptr, nullptr}, {nullptr, nullptr}, {nullptr, nullptr}, {nullptr, nullptr}, {nullptr, nullptr} }
 #endif
+#include "index.h"
 #include "quantize_row.h"
 
 #define BL_TILES(kernel) \
@@ -22,8 +33,8 @@
 
 #define BL_KERNEL_TABLE(isa)                                                                                                   \
   {                                                                                                                            \
-    isa, quantize_tile, {BL_TILES(dot_q4_0), BL_TILES(dot_q8_0), BL_TILES(dot_q4_K), BL_TILES(dot_q5_K), BL_TILES(dot_q6_K)},   \
-        BL_WIDE, {BL_FLOAT_TILES(FLOAT_F32), BL_FLOAT_TILES(FLOAT_F16), BL_FLOAT_TILES(FLOAT_BF16)},                            \
-        {float_panel<FLOAT_F32>, float_panel<FLOAT_F16>, float_panel<FLOAT_BF16>}, rms_norm, add, silu_mul, axpy, rope, \
-        log_sum_exp, find_above, exp_row, encode_cache, attend                                                                 \
+    isa, encode_row, {BL_TILES(dot_q4_0), BL_TILES(dot_q8_0), BL_TILES(dot_q4_K), BL_TILES(dot_q5_K), BL_TILES(dot_q6_K)},   \
+        BL_MANY, {BL_FLOAT_TILES(FLOAT_F32), BL_FLOAT_TILES(FLOAT_F16), BL_FLOAT_TILES(FLOAT_BF16)},                            \
+        {float_panel<FLOAT_F32>, float_panel<FLOAT_F16>, float_panel<FLOAT_BF16>}, norm, add, mul, add_one, mul_one, unary, gate, dot,   \
+        axpy, rope, softmax, conv, pool, log_sum_exp, find_above, exp_row, encode_cache, decode_cache, attend, index_keys, delta       \
   }

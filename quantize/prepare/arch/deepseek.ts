@@ -54,6 +54,22 @@ export const deepseekDefaults = (c: Config) => ({
 
 export const draftCount = (c: Config) => c.int("num_nextn_predict_layers") ?? 0;
 
+/** Draft blocks whose tensors are there: conversions of these releases often lack them, whatever the configuration says. */
+export function presentDrafts(c: Config, names: Iterable<string>): number {
+  let n = 0;
+  for (const name of names) n = Math.max(n, blockOf(name.replaceAll("language_model.", "")) - c.n_layer + 1);
+  return Math.min(n, draftCount(c));
+}
+
+/**
+ * Norms of latents, whose epsilon released code does not take from the configuration. llama.cpp uses the one of all other
+ * norms, so files of its converter lack the key.
+ */
+export function latentNormKey(k: Keys, c: Config): void {
+  if (c.num("rms_norm_eps") !== LATENT_EPSILON) k.f32("attention.latent_norm_rms_epsilon", LATENT_EPSILON);
+}
+const LATENT_EPSILON = 1e-6;
+
 export const DEEPSEEK2: Family = {
   classes: [
     "DeepseekV2ForCausalLM",
@@ -64,13 +80,18 @@ export const DEEPSEEK2: Family = {
   ],
   arch: "deepseek2",
   defaults: deepseekDefaults,
-  // Draft blocks of these releases have no place in the architecture.
-  rename: (name, c) => blockOf(name) >= c.n_layer ? undefined : name,
+  draftBlocks: presentDrafts,
+  rename: withDrafts,
   rules(r, c) {
     deepseekBodyRules(r, c);
     mlaRules(r, c);
+    draftRules(r);
   },
-  keys: deepseekKeys,
+  keys(k, c, n_block) {
+    deepseekKeys(k, c);
+    if (n_block > c.n_layer) k.u32("nextn_predict_layers", n_block - c.n_layer);
+    latentNormKey(k, c);
+  },
 };
 
 export const DEEPSEEK32: Family = {
@@ -89,5 +110,6 @@ export const DEEPSEEK32: Family = {
     deepseekKeys(k, c);
     if (n_block > c.n_layer || draftCount(c) === 0) k.u32("nextn_predict_layers", c.int("num_nextn_predict_layers"));
     indexerKeys(k, c);
+    latentNormKey(k, c);
   },
 };

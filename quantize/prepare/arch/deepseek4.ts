@@ -3,15 +3,20 @@
  * FP8 becomes Q8_0 and FP4 moves into MXFP4 blocks; tables and experts come first in the file.
  * @module
  */
-import type { Family } from "../family.ts";
+import type { Config } from "../config.ts";
+import type { Family, FamilyOptions } from "../family.ts";
+import type { Keys } from "../keys.ts";
 import { FILE_TYPES } from "../outtype.ts";
-import { integers } from "../view.ts";
+import type { Rules } from "../rules.ts";
+import { concatColumns, integers } from "../view.ts";
+import { hyperRules } from "./kda.ts";
 import { W123 } from "./moe.ts";
 
-const L = "layers.{il}";
+/** A block of the checkpoint. */
+export const LAYER = "layers.{il}";
 
 /** Tensors of a block: name in the checkpoint, name in the file. */
-const BLOCK: readonly (readonly [from: string, to: string])[] = [
+export const BLOCK: readonly (readonly [from: string, to: string])[] = [
   ["attn.attn_sink", "attn_sinks"],
   ["attn.wq_a.weight", "attn_q_a"],
   ["attn.wq_b.weight", "attn_q_b"],
@@ -44,48 +49,117 @@ const INDEXED: readonly (readonly [from: string, to: string])[] = [
   ["attn.indexer.compressor.norm.weight", "indexer_compressor_norm"],
 ];
 
+/** Leaves out what is not the text model's. */
+export const textTensor = (name: string): string | undefined =>
+  /^(aligner|vision)\.|^image_/.test(name) ? undefined : name;
+
+/** Draft blocks that are there, `mtp.0` and on. */
+function drafts(_: Config, names: Iterable<string>): number {
+  let n = 0;
+  for (const name of names) n = Math.max(n, Number(/^mtp\.(\d+)\./.exec(name)?.[1] ?? -1) + 1);
+  return n;
+}
+
+/** Draft blocks under the numbers after the model's own. */
+function rename(name: string, c: Config, { mtp }: FamilyOptions): string | undefined {
+  const m = /^mtp\.(\d+)\.(.*)$/.exec(name);
+  if (!m) return mtp === "only" && name.startsWith("hc_head_") ? undefined : textTensor(name);
+  return mtp ? `layers.${c.n_layer + Number(m[1])}.${m[2]}` : undefined;
+}
+
+/**
+ * What a draft block has besides a block's own tensors. A file with draft blocks alone has their head of hyper-connections in
+ * the place of the model's, as llama.cpp wants it; in the model's own file it lies with the block.
+ */
+function draftRules(r: Rules, { mtp }: FamilyOptions): void {
+  const optional = true;
+  r.gather([`${LAYER}.e_proj.weight`, `${LAYER}.h_proj.weight`], ([e, h], il) => [
+    { name: `blk.${il}.nextn.eh_proj.weight`, view: concatColumns(e, h) },
+  ], { optional });
+  for (const [from, to] of [["enorm", "enorm"], ["hnorm", "hnorm"], ["norm", "shared_head_norm"]]) {
+    r.exact(`${LAYER}.${from}.weight`, `blk.{il}.nextn.${to}.weight`, { optional });
+  }
+  for (const part of ["fn", "base", "scale"]) {
+    const to = mtp === "only" ? `output_hc_${part}.weight` : `blk.{il}.nextn.output_hc_${part}.weight`;
+    r.exact(`${LAYER}.hc_head_${part}`, to, { optional });
+  }
+}
+
+/** Embeddings, norms, attention, shared expert and hyper-connections of every block. */
+export function bodyRules(r: Rules): void {
+  r.exact("embed.weight", "token_embd.weight")
+    .exact("norm.weight", "output_norm.weight")
+    .exact("head.weight", "output.weight");
+  hyperRules(r, `${LAYER}.`);
+  for (const [from, to] of BLOCK) r.exact(`${LAYER}.${from}`, `blk.{il}.${to}.weight`);
+}
+
+export function stackRules(r: Rules, c: Config, order?: (il: number) => number): void {
+  const n_ff = c.needInt("moe_intermediate_size");
+  r.experts(
+    `${LAYER}.ffn.experts.{e}.{w}.weight`,
+    c.n_expert ?? 0,
+    (["gate", "down", "up"] as const).map((w) =>
+      [W123[w], `blk.{il}.ffn_${w}_exps.weight`, w === "down" ? [c.n_embd, n_ff] : [n_ff, c.n_embd]] as const
+    ),
+    order ? { order } : {},
+  );
+}
+
+/** Keys from the ranks on that V4 and V4.1 share. */
+export function bodyKeys(k: Keys, c: Config, n_block: number): void {
+  k.u32("rope.dimension_count", c.needInt("qk_rope_head_dim"))
+    .u32("attention.q_lora_rank", c.needInt("q_lora_rank"))
+    .u32("attention.sliding_window", c.needInt("sliding_window"))
+    .u32("expert_feed_forward_length", c.needInt("moe_intermediate_size"))
+    .u32("expert_shared_count", c.needInt("n_shared_experts"))
+    .f32("expert_weights_scale", c.needNum("routed_scaling_factor"))
+    .bool("expert_weights_norm", c.bool("norm_topk_prob", true));
+  const limits = new Array<number>(n_block).fill(c.needNum("swiglu_limit"));
+  k.f32s("swiglu_clamp_exp", limits)
+    .f32s("swiglu_clamp_shexp", limits)
+    .u32("attention.indexer.head_count", c.needInt("index_n_heads"))
+    .u32("attention.indexer.key_length", c.needInt("index_head_dim"))
+    .u32("attention.indexer.top_k", c.needInt("index_topk"))
+    .u32("attention.output_group_count", c.needInt("o_groups"))
+    .u32("attention.output_lora_rank", c.needInt("o_lora_rank"))
+    .i32s("attention.compress_ratios", c.nums("compress_ratios") ?? [])
+    .f32("attention.compress_rope_freq_base", c.needNum("compress_rope_theta"))
+    .u32("hyper_connection.count", c.needInt("hc_mult"))
+    .u32("hyper_connection.sinkhorn_iterations", c.needInt("hc_sinkhorn_iters"))
+    .f32("hyper_connection.epsilon", c.needNum("hc_eps"));
+}
+
 export const DEEPSEEK4: Family = {
   classes: ["DeepseekV4ForCausalLM"],
   arch: "deepseek4",
   fileType: FILE_TYPES["mxfp4"],
-  // Draft blocks go to a file of their own, which this does not make.
-  rename: (name) => /^(mtp|aligner)\.|^image_/.test(name) ? undefined : name,
-  rules(r, c) {
+  draftBlocks: drafts,
+  rename,
+  rules(r, c, options) {
     const hash = c.int("num_hash_layers") ?? 0;
     const ratios = c.nums("compress_ratios") ?? [];
     const compressed = (il: number) => (ratios[il] ?? 0) > 0;
     const indexed = (il: number) => ratios[il] === 4;
-    r.exact("embed.weight", "token_embd.weight")
-      .exact("norm.weight", "output_norm.weight")
-      .exact("head.weight", "output.weight");
+    bodyRules(r);
+    draftRules(r, options);
     for (const part of ["fn", "base", "scale"]) {
-      r.exact(`hc_head_${part}`, `output_hc_${part}.weight`)
-        .exact(`${L}.hc_attn_${part}`, `blk.{il}.hc_attn_${part}.weight`)
-        .exact(`${L}.hc_ffn_${part}`, `blk.{il}.hc_ffn_${part}.weight`);
+      r.exact(`hc_head_${part}`, `output_hc_${part}.weight`, { optional: options.mtp === "only" });
     }
-    for (const [from, to] of BLOCK) r.exact(`${L}.${from}`, `blk.{il}.${to}.weight`);
-    for (const [from, to] of COMPRESSED) r.exact(`${L}.${from}`, `blk.{il}.${to}.weight`, { blocks: compressed });
-    for (const [from, to] of INDEXED) r.exact(`${L}.${from}`, `blk.{il}.${to}.weight`, { blocks: indexed });
+    for (const [from, to] of COMPRESSED) r.exact(`${LAYER}.${from}`, `blk.{il}.${to}.weight`, { blocks: compressed });
+    for (const [from, to] of INDEXED) r.exact(`${LAYER}.${from}`, `blk.{il}.${to}.weight`, { blocks: indexed });
     // Blocks that route by token id have a table and no use for the bias.
     r.split(
-      `${L}.ffn.gate.bias`,
+      `${LAYER}.ffn.gate.bias`,
       (view, il) => il < hash ? [] : [{ name: `blk.${il}.exp_probs_b.bias`, view }],
       { blocks: (il) => il >= hash },
     )
-      .exact(`${L}.ffn.gate.tid2eid`, "blk.{il}.ffn_gate_tid2eid.weight", {
+      .exact(`${LAYER}.ffn.gate.tid2eid`, "blk.{il}.ffn_gate_tid2eid.weight", {
         blocks: (il) => il < hash,
         map: integers,
         order: (il) => il - hash,
       });
-    const n_ff = c.needInt("moe_intermediate_size");
-    r.experts(
-      `${L}.ffn.experts.{e}.{w}.weight`,
-      c.n_expert ?? 0,
-      (["gate", "down", "up"] as const).map((w) =>
-        [W123[w], `blk.{il}.ffn_${w}_exps.weight`, w === "down" ? [c.n_embd, n_ff] : [n_ff, c.n_embd]] as const
-      ),
-      { order: (il) => il },
-    );
+    stackRules(r, c, (il) => il);
   },
   forceType(name, _, v) {
     if (v.coded) return "q8_0";
@@ -93,27 +167,9 @@ export const DEEPSEEK4: Family = {
     return name.endsWith(".weight") && v.dtype === "BF16" ? "bf16" : undefined;
   },
   keys(k, c, n_block) {
-    k.u32("rope.dimension_count", c.needInt("qk_rope_head_dim"))
-      .u32("attention.q_lora_rank", c.needInt("q_lora_rank"))
-      .u32("attention.sliding_window", c.needInt("sliding_window"))
-      .u32("expert_feed_forward_length", c.needInt("moe_intermediate_size"))
-      .u32("expert_shared_count", c.needInt("n_shared_experts"))
-      .f32("expert_weights_scale", c.needNum("routed_scaling_factor"))
-      .bool("expert_weights_norm", c.bool("norm_topk_prob", true));
-    const limits = new Array<number>(n_block).fill(c.needNum("swiglu_limit"));
-    k.f32s("swiglu_clamp_exp", limits)
-      .f32s("swiglu_clamp_shexp", limits)
-      .u32("attention.indexer.head_count", c.needInt("index_n_heads"))
-      .u32("attention.indexer.key_length", c.needInt("index_head_dim"))
-      .u32("attention.indexer.top_k", c.needInt("index_topk"))
-      .u32("attention.output_group_count", c.needInt("o_groups"))
-      .u32("attention.output_lora_rank", c.needInt("o_lora_rank"))
-      .i32s("attention.compress_ratios", c.nums("compress_ratios") ?? [])
-      .f32("attention.compress_rope_freq_base", c.needNum("compress_rope_theta"))
-      .u32("hyper_connection.count", c.needInt("hc_mult"))
-      .u32("hyper_connection.sinkhorn_iterations", c.needInt("hc_sinkhorn_iters"))
-      .f32("hyper_connection.epsilon", c.needNum("hc_eps"))
-      .u32("hash_layer_count", c.needInt("num_hash_layers"))
+    bodyKeys(k, c, n_block);
+    k.u32("hash_layer_count", c.needInt("num_hash_layers"))
       .u32("embedding_length_out", c.n_embd * c.needInt("hc_mult"));
+    if (n_block > c.n_layer) k.u32("nextn_predict_layers", n_block - c.n_layer);
   },
 };

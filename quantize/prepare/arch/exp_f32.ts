@@ -1,6 +1,6 @@
 /**
- * The exponential in f32 as PyTorch has it on CPUs: the converter writes `-exp(A_log)` with it, and one bit more or less is
- * another file.
+ * The exponential in f32 as PyTorch has it on CPUs: the converter writes `-exp(A_log)` with it, and a different bit would be
+ * a different file.
  * Source: SLEEF, expf within 1.0 ULP: range reduction by ln 2 in two parts, a polynomial of degree 5 by Horner's rule with
  * fused multiply-adds. A product of two f32 is exact in f64, so one rounding of the f64 sum stands for the fused operation.
  * @module

@@ -5,12 +5,39 @@
 import type { Config } from "../config.ts";
 import type { Family } from "../family.ts";
 import { GATING } from "../keys.ts";
-import { DEEPSEEK2, deepseekBodyRules, deepseekDefaults, deepseekKeys, draftCount, leadingDense } from "./deepseek.ts";
+import {
+  DEEPSEEK2,
+  deepseekBodyRules,
+  deepseekDefaults,
+  deepseekKeys,
+  draftCount,
+  latentNormKey,
+  leadingDense,
+} from "./deepseek.ts";
 import { hyperRules, kdaRules } from "./kda.ts";
-import { attentionRules, denseRules, normRules, trunkRules } from "./llama.ts";
+import { attentionRules, denseRules, fusedDenseRules, normRules, trunkRules } from "./llama.ts";
 import { indexerKeys, indexerRules, mlaKeys, mlaRules } from "./mla.ts";
 import { draftRules, expertRules, routerRules, sharedExpertRules, withDrafts } from "./moe.ts";
 import { headNormRules } from "./qwen.ts";
+
+/** GLM 4, dense: norms before and after the halves of a block, gate and up in one tensor. */
+export const GLM4: Family = {
+  classes: ["Glm4ForCausalLM"],
+  arch: "glm4",
+  rules(r, c) {
+    const at = "model.layers.{il}";
+    const shape = [c.n_embd];
+    trunkRules(r, c);
+    normRules(r, c);
+    r.weight(`${at}.post_self_attn_layernorm`, "blk.{il}.post_attention_norm", { shape })
+      .weight(`${at}.post_mlp_layernorm`, "blk.{il}.post_ffw_norm", { shape });
+    attentionRules(r, c, false);
+    fusedDenseRules(r, c);
+  },
+  keys(k, c) {
+    k.u32("rope.dimension_count", Math.trunc(c.head_dim * (c.rope.partial_rotary_factor ?? 0.5)));
+  },
+};
 
 export const GLM4MOE: Family = {
   classes: ["Glm4MoeForCausalLM", "Glm4vMoeForConditionalGeneration"],
@@ -44,20 +71,12 @@ export const GLM4MOE: Family = {
   },
 };
 
-/** GLM-4.7-Flash. */
+/** GLM-4.7-Flash. Its configuration has no `head_dim`, and no default for it. */
 export const GLM4MOE_LITE: Family = {
   ...DEEPSEEK2,
   classes: ["Glm4MoeLiteForCausalLM"],
+  defaults: (c) => ({ ...deepseekDefaults(c), head_dim: undefined }),
   draftBlocks: draftCount,
-  rename: withDrafts,
-  rules(r, c) {
-    DEEPSEEK2.rules(r, c);
-    draftRules(r);
-  },
-  keys(k, c, n_block) {
-    deepseekKeys(k, c);
-    if (n_block > c.n_layer) k.u32("nextn_predict_layers", n_block - c.n_layer);
-  },
 };
 
 const hasIndexer = (c: Config) => {
@@ -85,6 +104,7 @@ export const GLM_DSA: Family = {
     indexerKeys(k, c);
     const types = c.strs("indexer_types");
     if (types) k.bools("attention.indexer.types", types.map((t) => t === "full"));
+    latentNormKey(k, c);
   },
 };
 
@@ -114,7 +134,7 @@ export const GLM5_NEXT: Family = {
   keys(k, c, n_block) {
     const types = c.strs("layer_types") ?? [];
     const drafts = n_block - c.n_layer;
-    k.metadata.remove(`${k.arch}.attention.key_length`); // a head_dim in the file is not what is meant here
+    k.metadata.remove(`${k.arch}.attention.key_length`); // head_dim of the configuration is another width
     k.metadata.remove(`${k.arch}.attention.value_length`);
     k.i32s("attention.head_count_kv", [
       ...types.map((t) => t === "linear_attention" ? 0 : 1),

@@ -27,7 +27,7 @@ export function kdaRules(
   const width = n_head * linear.needInt("head_dim");
   const at = "model.layers.{il}.self_attn";
   for (const w of ["q", "k", "v"]) {
-    // q of attention blocks has another width, so its shape is not told here.
+    // q of attention blocks has another width, so its shape is not checked here.
     r.weight(`${at}.${w}_proj`, `blk.{il}.attn_${w}`, w === "q" ? { blocks } : { shape: [width, c.n_embd], blocks });
     r.weight(`${at}.${w}_conv1d`, `blk.{il}.ssm_conv1d_${w}`, {
       blocks,

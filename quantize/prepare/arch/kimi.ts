@@ -1,6 +1,8 @@
 /**
  * Kimi Linear (`kimi-linear`), blocks of delta attention between blocks of latent attention without RoPE; and Kimi K3
- * (`kimi-k3`), which adds gates on attention, experts in a latent space and learned residuals.
+ * (`kimi-k3`), which adds gates on attention, experts in a latent space and learned residuals. Kimi K3.1 is K3 with an
+ * indexer on the latent blocks. That is an ASSUMPTION: no configuration, tensor list or code of K3.1 is public, and the
+ * architecture's name in a real file is not known; here it is `kimi-k3`, with the indexer's keys and tensors.
  * @module
  */
 import { ModelError } from "../../../core/errors.ts";
@@ -10,9 +12,10 @@ import type { Keys } from "../keys.ts";
 import type { Rules } from "../rules.ts";
 import { bytesOf, f32Of } from "../dtype.ts";
 import { f32View, sizeOf, type View } from "../view.ts";
+import { latentNormKey } from "./deepseek.ts";
 import { kdaRules } from "./kda.ts";
 import { denseRules, normRules, trunkRules } from "./llama.ts";
-import { mlaRules } from "./mla.ts";
+import { indexerKeys, indexerRules, mlaRules } from "./mla.ts";
 import { type ExpertOptions, expertRules, routerRules, sharedExpertRules, W123 } from "./moe.ts";
 
 const MOE = "model.layers.{il}.block_sparse_moe";
@@ -63,6 +66,13 @@ function latentKeys(k: Keys, c: Config): void {
     .u32("attention.value_length_mla", c.needInt("v_head_dim"));
 }
 
+/** Norms whose epsilon released code does not take from the configuration, where llama.cpp does. */
+function epsilonKeys(k: Keys, c: Config): void {
+  latentNormKey(k, c);
+  if (c.num("rms_norm_eps") !== QK_EPSILON) k.f32("kda.qk_norm_epsilon", QK_EPSILON);
+}
+const QK_EPSILON = 1e-6;
+
 function expertKeys(k: Keys, c: Config): void {
   k.u32("expert_feed_forward_length", c.needInt("moe_intermediate_size"))
     .u32("expert_shared_count", c.needInt("num_shared_experts"))
@@ -82,6 +92,7 @@ export const KIMI_LINEAR: Family = {
     bodyKeys(k, c);
     latentKeys(k, c);
     expertKeys(k, c);
+    epsilonKeys(k, c);
   },
 };
 
@@ -111,8 +122,16 @@ function product(a: View, b: View): View {
   };
 }
 
+/** ASSUMPTION: K3.1's configuration names its indexer as DeepSeek's do. */
+const hasIndexer = (c: Config) => c.has("index_n_heads");
+
 export const KIMI_K3: Family = {
-  classes: ["KimiK3ForConditionalGeneration", "KimiK3ForCausalLM"],
+  classes: [
+    "KimiK3ForConditionalGeneration",
+    "KimiK3ForCausalLM",
+    "KimiK31ForConditionalGeneration",
+    "KimiK31ForCausalLM",
+  ],
   arch: "kimi-k3",
   rules(r, c) {
     const isFull = fullAttention(c);
@@ -123,6 +142,7 @@ export const KIMI_K3: Family = {
     const isPacked = c.object("quantization_config")?.["format"] === "mxfp4-pack-quantized";
     bodyRules(r, c, { n_in: n_latent, ...isPacked ? { fileOrder: () => 0 } : {} });
     kdaRules(r, c, (il) => !isFull(il), "vector", "full");
+    if (hasIndexer(c)) indexerRules(r, c, isFull);
     r.split(`${at}.self_attn.g_proj.weight`, (view, il) => [
       { name: `blk.${il}.${isFull(il) ? "attn_gate" : "ssm_g"}.weight`, view },
     ]);
@@ -151,5 +171,7 @@ export const KIMI_K3: Family = {
       .f32("activation.situ_beta", c.needNum("activation_situ_beta"))
       .f32("activation.situ_linear_beta", c.needNum("activation_situ_linear_beta"))
       .u32("attn_res.block_size", c.needInt("attn_res_block_size"));
+    if (hasIndexer(c)) indexerKeys(k, c);
+    epsilonKeys(k, c);
   },
 };

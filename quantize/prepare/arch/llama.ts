@@ -30,16 +30,29 @@ export function trunkRules(r: Rules, c: Config): void {
     .weight("lm_head", "output", { shape: table, optional: c.bool("tie_word_embeddings", false) });
 }
 
-/** Query, key, value and output projections with their norms around; `permute` reorders rows of q and k. */
-export function attentionRules(r: Rules, c: Config, permute: boolean): void {
+/**
+ * Query, key, value and output projections with their norms around.
+ * @param permute Reorders rows of q and k.
+ * @param blocks Blocks that have attention; all where left out.
+ */
+export function attentionRules(r: Rules, c: Config, permute: boolean, blocks?: (il: number) => boolean): void {
   const { n_embd, n_head, n_head_kv, head_dim } = c;
   const at = "model.layers.{il}.self_attn";
-  const turn = (n: number) => permute ? { map: (v: View) => permuteHeads(v, n) } : {};
+  const here = blocks ? { blocks } : {};
+  const turn = (n: number) => permute ? { ...here, map: (v: View) => permuteHeads(v, n) } : here;
   r.linear(`${at}.q_proj`, "blk.{il}.attn_q", { shape: [n_head * head_dim, n_embd], ...turn(n_head) })
     .linear(`${at}.k_proj`, "blk.{il}.attn_k", { shape: [n_head_kv * head_dim, n_embd], ...turn(n_head_kv) })
-    .linear(`${at}.v_proj`, "blk.{il}.attn_v", { shape: [n_head_kv * head_dim, n_embd] })
-    .linear(`${at}.o_proj`, "blk.{il}.attn_output", { shape: [n_embd, n_head * head_dim] })
+    .linear(`${at}.v_proj`, "blk.{il}.attn_v", { shape: [n_head_kv * head_dim, n_embd], ...here })
+    .linear(`${at}.o_proj`, "blk.{il}.attn_output", { shape: [n_embd, n_head * head_dim], ...here })
     .drop(`${at}.rotary_emb.inv_freq`, "model.rotary_emb.inv_freq");
+}
+
+/** Gate and up of a dense feed-forward in one tensor, and down; files call the pair `ffn_up`. */
+export function fusedDenseRules(r: Rules, c: Config): void {
+  const n_ff = c.needSize("intermediate_size");
+  const at = "model.layers.{il}.mlp";
+  r.weight(`${at}.gate_up_proj`, "blk.{il}.ffn_up", { shape: [2 * n_ff, c.n_embd] })
+    .weight(`${at}.down_proj`, "blk.{il}.ffn_down", { shape: [c.n_embd, n_ff] });
 }
 
 /** The norms before attention and feed-forward. */
@@ -118,6 +131,8 @@ export const LLAMA: Family = {
   },
   keys(k, c) {
     k.u32("vocab_size", c.needInt("vocab_size")).u32("rope.dimension_count", c.head_dim);
+    // llama.cpp's converter loses the window, and its graph of this architecture has none.
+    k.u32("attention.sliding_window", c.int("sliding_window") || undefined);
   },
   extra(c) {
     const rope = c.rope;

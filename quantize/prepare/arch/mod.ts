@@ -7,17 +7,28 @@ import type { Config } from "../config.ts";
 import type { Family } from "../family.ts";
 import { DEEPSEEK2, DEEPSEEK32 } from "./deepseek.ts";
 import { DEEPSEEK4 } from "./deepseek4.ts";
-import { GEMMA3 } from "./gemma.ts";
-import { GLM4MOE, GLM4MOE_LITE, GLM5_NEXT, GLM_DSA } from "./glm.ts";
+import { DEEPSEEK41 } from "./deepseek41.ts";
+import { ERNIE4_5, ERNIE4_5_MOE } from "./ernie.ts";
+import { COHERE2, DOTS1, NEMOTRON, PHI3, SEED_OSS, SMOLLM3, STABLELM, STARCODER2 } from "./everyday.ts";
+import { EXAONE4 } from "./exaone.ts";
+import { FALCON_H1 } from "./falcon.ts";
+import { GEMMA2, GEMMA3 } from "./gemma.ts";
+import { GEMMA3N, GEMMA4 } from "./gemma4.ts";
+import { GLM4, GLM4MOE, GLM4MOE_LITE, GLM5_NEXT, GLM_DSA } from "./glm.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
+import { GRANITE, GRANITE_HYBRID, GRANITE_MOE } from "./granite.ts";
+import { HUNYUAN_DENSE, HUNYUAN_MOE } from "./hunyuan.ts";
 import { KIMI_K3, KIMI_LINEAR } from "./kimi.ts";
+import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { LLAMA } from "./llama.ts";
 import { MIMO2 } from "./mimo.ts";
 import { MINIMAX_M2 } from "./minimax.ts";
-import { MISTRAL3, MISTRAL4 } from "./mistral.ts";
+import { MISTRAL3, MISTRAL4, MISTRAL_LARGE3 } from "./mistral.ts";
+import { NEMOTRON_H, NEMOTRON_H_MOE } from "./nemotron_h.ts";
+import { OLMO2, OLMOE } from "./olmo.ts";
 import { QWEN4EXP } from "./qwen4exp.ts";
 import { QWEN35, QWEN35MOE, QWEN3NEXT } from "./qwen_next.ts";
-import { QWEN2, QWEN2MOE, QWEN3, QWEN3MOE } from "./qwen.ts";
+import { QWEN2, QWEN2MOE, QWEN3, QWEN3MOE, QWEN3VL } from "./qwen.ts";
 
 export const FAMILIES: readonly Family[] = [
   LLAMA,
@@ -31,11 +42,13 @@ export const FAMILIES: readonly Family[] = [
   QWEN4EXP,
   MISTRAL3,
   MISTRAL4,
+  MISTRAL_LARGE3,
   GEMMA3,
   GPT_OSS,
   DEEPSEEK2,
   DEEPSEEK32,
   DEEPSEEK4,
+  DEEPSEEK41,
   GLM4MOE,
   GLM4MOE_LITE,
   GLM_DSA,
@@ -44,6 +57,34 @@ export const FAMILIES: readonly Family[] = [
   KIMI_K3,
   MINIMAX_M2,
   MIMO2,
+  QWEN3VL,
+  GLM4,
+  GEMMA2,
+  SMOLLM3,
+  SEED_OSS,
+  PHI3,
+  STABLELM,
+  STARCODER2,
+  NEMOTRON,
+  COHERE2,
+  DOTS1,
+  GRANITE,
+  GRANITE_MOE,
+  GRANITE_HYBRID,
+  OLMO2,
+  OLMOE,
+  EXAONE4,
+  HUNYUAN_DENSE,
+  HUNYUAN_MOE,
+  ERNIE4_5,
+  ERNIE4_5_MOE,
+  LFM2,
+  LFM2MOE,
+  FALCON_H1,
+  GEMMA3N,
+  GEMMA4,
+  NEMOTRON_H,
+  NEMOTRON_H_MOE,
 ];
 
 /**

@@ -3,6 +3,7 @@
  * @module
  */
 import type { Config } from "../config.ts";
+import type { FamilyOptions } from "../family.ts";
 import type { Output, Rules } from "../rules.ts";
 import { reshape, sliceRows, type View } from "../view.ts";
 
@@ -13,9 +14,9 @@ export interface ExpertOptions {
   n_ff?: number;
   /** Width that experts take and give; that of the model where left out. */
   n_in?: number;
-  /** Where they hang in the checkpoint. */
+  /** Their parent's name in the checkpoint. */
   at?: string;
-  /** Absent experts are no problem, because they may be stored otherwise. */
+  /** Experts may be absent here, because they may be stored in another form. */
   optional?: boolean;
   /** Order in the file, by block. */
   fileOrder?: (il: number) => number;
@@ -117,6 +118,6 @@ export function blockOf(name: string): number {
 }
 
 /** Leaves out blocks after the model's own unless drafts are wanted. */
-export function withDrafts(name: string, c: Config, options: { mtp: boolean }): string | undefined {
+export function withDrafts(name: string, c: Config, options: FamilyOptions): string | undefined {
   return !options.mtp && blockOf(name) >= c.n_layer ? undefined : name;
 }

@@ -4,6 +4,7 @@
  */
 import type { Config } from "../config.ts";
 import type { Family } from "../family.ts";
+import type { Keys } from "../keys.ts";
 import type { Rules } from "../rules.ts";
 import { attentionRules, denseRules, normRules, trunkRules } from "./llama.ts";
 import { expertRules, routerRules, sharedExpertRules, sharedGateRule, stackedExpertRules } from "./moe.ts";
@@ -23,6 +24,20 @@ export function qwenExpertRules(r: Rules, c: Config): void {
   r.need("blk.{il}.ffn_down_exps.weight", "blk.{il}.ffn_gate_exps.weight", "blk.{il}.ffn_up_exps.weight");
 }
 
+/**
+ * The window of models that use theirs, and the blocks that have it. llama.cpp's converter loses it; released Qwen models state
+ * a window and do not use it.
+ */
+function windowKeys(k: Keys, c: Config): void {
+  const window = c.int("sliding_window") ?? 0;
+  if (!c.bool("use_sliding_window", false) || window === 0) return;
+  const types = c.strs("layer_types");
+  const first = c.int("max_window_layers") ?? 0;
+  const isWindow = (il: number) => types ? types[il] === "sliding_attention" : il >= first;
+  k.u32("attention.sliding_window", window)
+    .bools("attention.sliding_window_pattern", Array.from({ length: c.n_layer }, (_, il) => isWindow(il)));
+}
+
 export const QWEN2: Family = {
   classes: ["Qwen2ForCausalLM"],
   arch: "qwen2",
@@ -33,6 +48,7 @@ export const QWEN2: Family = {
     attentionRules(r, c, false);
     denseRules(r, c);
   },
+  keys: windowKeys,
 };
 
 export const QWEN2MOE: Family = {
@@ -49,6 +65,7 @@ export const QWEN2MOE: Family = {
   keys(k, c) {
     k.u32("expert_feed_forward_length", c.int("moe_intermediate_size"))
       .u32("expert_shared_feed_forward_length", c.int("shared_expert_intermediate_size"));
+    windowKeys(k, c);
   },
 };
 
@@ -56,10 +73,11 @@ export const QWEN3: Family = {
   classes: ["Qwen3ForCausalLM"],
   arch: "qwen3",
   defaults: () => ({ head_dim: 128, num_key_value_heads: 32 }),
-  rules(r, c) {
-    QWEN2.rules(r, c);
+  rules(r, c, options) {
+    QWEN2.rules(r, c, options);
     headNormRules(r, c);
   },
+  keys: windowKeys,
 };
 
 export const QWEN3MOE: Family = {
@@ -74,5 +92,18 @@ export const QWEN3MOE: Family = {
   },
   keys(k, c) {
     k.u32("expert_feed_forward_length", c.int("moe_intermediate_size"));
+    windowKeys(k, c);
+  },
+};
+
+/** Qwen3-VL, its text model: three-axis RoPE; images reach several blocks. */
+export const QWEN3VL: Family = {
+  ...QWEN3,
+  classes: ["Qwen3VLForConditionalGeneration"],
+  arch: "qwen3vl",
+  keys(k, c) {
+    const vision = c.root["vision_config"] as { deepstack_visual_indexes?: unknown } | undefined;
+    const indexes = vision?.deepstack_visual_indexes;
+    k.u32("n_deepstack_layers", Array.isArray(indexes) ? indexes.length : 0);
   },
 };

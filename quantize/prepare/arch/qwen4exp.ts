@@ -5,7 +5,7 @@
  */
 import { ModelError } from "../../../core/errors.ts";
 import type { Config } from "../config.ts";
-import type { Family, TensorFacts } from "../family.ts";
+import type { CheckpointFacts, Family, FamilyOptions } from "../family.ts";
 import type { Keys } from "../keys.ts";
 import { concat, pickRows, sliceRows, squeeze, type View } from "../view.ts";
 import { plusOne } from "./gemma.ts";
@@ -31,7 +31,7 @@ const MIXER: readonly (readonly [from: string, to: string])[] = [
 ];
 
 /** Draft tensors that Qwen 3.5 does not have. */
-function rename(name: string, c: Config, options: { mtp: boolean }): string | undefined {
+function rename(name: string, c: Config, options: FamilyOptions): string | undefined {
   const m = /^mtp\.(fc_embedding|fc_hidden|hyper_connection_mixer)\.(.*)$/.exec(name);
   if (!m) return renameDrafts(name, c, options);
   return options.mtp ? `model.layers.${c.n_layer}.nextn_${m[1]}.${m[2]}` : undefined;
@@ -40,7 +40,7 @@ function rename(name: string, c: Config, options: { mtp: boolean }): string | un
 /** Blocks with n-gram embeddings, counted from 0. */
 const ngramBlocks = (c: Config): number[] => (c.nums("ple_layer_ids") ?? []).map((id) => id - 1);
 
-function ngramKeys(k: Keys, c: Config, facts: TensorFacts): void {
+function ngramKeys(k: Keys, c: Config, facts: CheckpointFacts): void {
   const layers = ngramBlocks(c);
   if (layers.length === 0) return;
   const eos = c.raw("eos_token_id");

@@ -4,7 +4,7 @@
  * @module
  */
 import type { Config } from "../config.ts";
-import type { Family } from "../family.ts";
+import type { Family, FamilyOptions } from "../family.ts";
 import type { Keys } from "../keys.ts";
 import type { Output, RuleOptions, Rules } from "../rules.ts";
 import { concat, pickColumns, pickRows, reshape, sliceRows, squeeze, type View } from "../view.ts";
@@ -148,7 +148,7 @@ function moeRules(r: Rules, c: Config): void {
 }
 
 /** Draft tensors under the names of a block after the model's own. */
-export function renameDrafts(name: string, c: Config, { mtp }: { mtp: boolean }): string | undefined {
+export function renameDrafts(name: string, c: Config, { mtp }: FamilyOptions): string | undefined {
   const plain = name.replace(/^model\.mtp\./, "mtp.");
   if (!plain.startsWith("mtp.")) return name;
   if (!mtp) return undefined;
@@ -164,7 +164,7 @@ export function renameDrafts(name: string, c: Config, { mtp }: { mtp: boolean })
   return part in names ? `model.layers.${c.n_layer}.${names[part]}.${rest}` : plain;
 }
 
-/** Draft blocks that the configuration or the tensors tell of. */
+/** The number of draft blocks, from the configuration or the tensors' names. */
 export function qwenDrafts(c: Config, names: Iterable<string>): number {
   let n = c.int("mtp_num_hidden_layers") ?? 0;
   for (const name of names) {

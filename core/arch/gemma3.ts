@@ -1,0 +1,56 @@
+/**
+ * Gemma 3, text (`gemma3`).
+ * Differs from llama.ts: embeddings times sqrt(n_embd); norms before and behind both sublayers; RMSNorm on each q and k head; GELU;
+ * RoPE rotates halves. Five of six layers see a window and rotate by a base of their own, unscaled. Norm weights are stored with
+ * the 1 that the release adds.
+ * Source: Gemma 3 Technical Report (arXiv 2503.19786); huggingface/transformers `modeling_gemma3.py`.
+ * @module
+ */
+import type { Ops, T } from "../program/program.ts";
+import type { Architecture } from "./architecture.ts";
+import { type DecoderSpec, embed, gatedFfn, head, readDecoderSpec, selfAttention, slidingLayers } from "./decoder.ts";
+import type { Keys } from "./keys.ts";
+import { readRope, type Rope } from "./rope.ts";
+
+interface Gemma3Spec extends DecoderSpec {
+  readonly window: number;
+  readonly sliding: readonly boolean[];
+  /** Of the layers with a window. */
+  readonly rope_swa: Rope;
+}
+
+/** Layers of the 27B, whose queries are scaled by n_embd / n_head instead of head_dim; no key tells. */
+const LAYERS_27B = 62;
+
+function spec(k: Keys): Gemma3Spec {
+  const s = readDecoderSpec(k);
+  return {
+    ...s,
+    attn_scale: s.n_layer === LAYERS_27B ? (s.n_embd / s.n_head) ** -0.5 : s.attn_scale,
+    window: k.u32("attention.sliding_window"),
+    sliding: slidingLayers(k, s.n_layer, 6),
+    rope_swa: readRope(k, 2 * s.rope.inv_freq.length, { freq_base: k.f32("rope.freq_base_swa", 10000), scaled: false }),
+  };
+}
+
+function layer(op: Ops, s: Gemma3Spec, freqs: T, il: number, x: T): T { //                 x [n_embd, n_tok]
+  const w = op.weights(`blk.${il}`);
+  const norm = (y: T, name: string) => op.rms_norm(y, w(name, [s.n_embd]), s.norm_eps);
+  const mscale = s.sliding[il] ? s.rope_swa.mscale : s.rope.mscale;
+  const turn = (y: T, of: "q" | "k") =>
+    op.rope(op.rms_norm(y, w(`attn_${of}_norm`, [s.head_dim]), s.norm_eps), freqs, { kind: "halves", mscale });
+  const o = selfAttention(op, w, s, il, norm(x, "attn_norm"), { turn, window: s.sliding[il] ? s.window : 0 });
+  x = op.add(x, norm(o, "post_attention_norm"));
+  const f = gatedFfn(op, w, norm(x, "ffn_norm"), s.n_ff, { kind: "gelu_tanh" });
+  return op.add(x, norm(f, "post_ffw_norm"));
+}
+
+function build(op: Ops, s: Gemma3Spec): T {
+  const full = op.constant("rope.inv_freq", s.rope.inv_freq);
+  const near = op.constant("rope.inv_freq_swa", s.rope_swa.inv_freq);
+  let x = op.scale(embed(op, s), Math.sqrt(s.n_embd));
+  for (let il = 0; il < s.n_layer; il++) x = layer(op, s, s.sliding[il] ? near : full, il, x);
+  return head(op, s, x);
+}
+
+export const gemma3: Architecture<Gemma3Spec> = { names: ["gemma3"], spec, build };

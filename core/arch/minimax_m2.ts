@@ -1,0 +1,43 @@
+/**
+ * MiniMax-M2 (`minimax-m2`).
+ * Differs from llama.ts: RMSNorm on q and k over all heads together; RoPE rotates halves of a part of each head; every layer is
+ * routed, sigmoid scores with a selection bias.
+ * Source: MiniMaxAI/MiniMax-M2 model card; huggingface/transformers `modeling_minimax_m2.py`.
+ * @module
+ */
+import type { Ops, T } from "../program/program.ts";
+import type { Architecture } from "./architecture.ts";
+import { type DecoderSpec, embed, head, readDecoderSpec, selfAttention } from "./decoder.ts";
+import { moeFfn, type MoeSpec, readMoe } from "./moe.ts";
+
+interface MinimaxSpec extends DecoderSpec {
+  readonly moe: MoeSpec;
+}
+
+function layer(op: Ops, s: MinimaxSpec, freqs: T, il: number, x: T): T { //                x [n_embd, n_tok]
+  const w = op.weights(`blk.${il}`);
+  const turn = (y: T, of: "q" | "k") => {
+    const n_head = of === "q" ? s.n_head : s.n_head_kv;
+    const normed = op.rms_norm(y.flat(), w(`attn_${of}_norm`, [n_head * s.head_dim]), s.norm_eps);
+    return op.rope(normed.heads(n_head), freqs, { kind: "halves", mscale: s.rope.mscale });
+  };
+  const a = op.rms_norm(x, w("attn_norm", [s.n_embd]), s.norm_eps);
+  x = op.add(x, selfAttention(op, w, s, il, a, { turn }));
+  return op.add(x, moeFfn(op, w, s.moe, op.rms_norm(x, w("ffn_norm", [s.n_embd]), s.norm_eps)));
+}
+
+function build(op: Ops, s: MinimaxSpec): T {
+  const freqs = op.constant("rope.inv_freq", s.rope.inv_freq);
+  let x = embed(op, s);
+  for (let il = 0; il < s.n_layer; il++) x = layer(op, s, freqs, il, x);
+  return head(op, s, x);
+}
+
+export const minimaxM2: Architecture<MinimaxSpec> = {
+  names: ["minimax-m2"],
+  spec: (k) => {
+    const s = readDecoderSpec(k);
+    return { ...s, moe: readMoe(k, { n_ff_exp: s.n_ff, score: "sigmoid", sum_min: 0 }) };
+  },
+  build,
+};

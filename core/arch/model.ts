@@ -1,0 +1,131 @@
+/**
+ * A model bound to its file: every tensor the architecture wants, found and checked before anything is loaded. Binding is a
+ * dry run of the architecture's `build` against the file's headers.
+ * @module
+ */
+import { ModelError } from "../errors.ts";
+import {
+  type BindProblem,
+  type Bucket,
+  type CacheDesc,
+  Ops,
+  type Program,
+  type WeightDesc,
+} from "../program/program.ts";
+import type { Architecture, Spec } from "./architecture.ts";
+import { Keys, type ModelFile } from "./keys.ts";
+import { architectureOf } from "./mod.ts";
+
+export interface Model {
+  readonly file: ModelFile;
+  readonly arch: Architecture;
+  readonly spec: Spec;
+  readonly weights: readonly WeightDesc[];
+  readonly caches: readonly CacheDesc[];
+  /** What the file holds and this architecture does not use. */
+  readonly warnings: readonly string[];
+}
+
+/** The first three of a list and how many there are. */
+function some(items: readonly string[]): string {
+  return items.length <= 3 ? items.join(", ") : `${items.slice(0, 3).join(", ")} and ${items.length - 3} more`;
+}
+
+function problemText(p: BindProblem): string {
+  return p.got
+    ? `"${p.tensor}": shape is [${p.got}], expected [${p.expected}]`
+    : `"${p.tensor}" is missing, expected [${p.expected}]`;
+}
+
+function refuseProblems(file: ModelFile, arch: Spec, problems: readonly BindProblem[]): never {
+  const [first] = problems;
+  throw new ModelError(
+    first.got ? "model.tensor_shape" : "model.missing_tensor",
+    `Cannot bind ${file.name} as ${arch.arch}: ${some(problems.map(problemText))}`,
+    {
+      at: { file: file.name, arch: arch.arch, problems },
+      hint: `convert the checkpoint again, or correct the ${arch.arch}.* keys that give these shapes`,
+    },
+  );
+}
+
+/** What a part of an architecture uses of a file, and what it does not find there. */
+function dryRun(file: ModelFile, build: (op: Ops) => void): { used: Program; problems: readonly BindProblem[] } {
+  const op = new Ops({ n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, file);
+  try {
+    build(op);
+  } catch (e) {
+    // Keys that do not fit the tensors may give ops that do not fit each other; the tensors then tell which.
+    if (op.problems.length === 0) throw e;
+  }
+  return { used: op.finish(), problems: op.problems };
+}
+
+/** Tensors that are in the file for readers of other versions or for image tokens, and change nothing. */
+const WITHOUT_EFFECT =
+  /^(rope_freqs\.weight|rope_factors_(long|short)\.weight|blk\.\d+\.(attn_rot_embd\.weight|rope_freqs\.weight|exp_probs_b_vl\.bias)|.*\.input_scale)$/;
+
+/**
+ * Reads the hyper-parameters and checks every tensor's presence and shape; all problems are named at once.
+ * @throws {ModelError} `model.architecture`, `model.missing_tensor`, `model.tensor_shape`, `model.unused_layers`, ...
+ */
+export function bindModel(file: ModelFile): Model {
+  const name = file.metadata.str("general.architecture");
+  const arch = architectureOf(file);
+  const keys = new Keys(file, name);
+  const spec = arch.spec(keys);
+  const { used, problems } = dryRun(file, (op) => arch.build(op, spec));
+  const draft = dryRun(file, (op) => arch.draft?.(op, spec));
+  if (problems.length + draft.problems.length > 0) refuseProblems(file, spec, [...problems, ...draft.problems]);
+
+  const known = new Set([...used.weights, ...draft.used.weights].map((w) => w.name));
+  const unused = file.tensors.map((t) => t.name).filter((t) => !known.has(t) && !WITHOUT_EFFECT.test(t));
+  const beyond = unused.filter((t) => Number(/^blk\.(\d+)\./.exec(t)?.[1] ?? -1) >= spec.n_layer);
+  if (beyond.length > 0) {
+    throw new ModelError(
+      "model.unused_layers",
+      `Cannot run ${file.name}: ${name}.block_count gives ${spec.n_layer} layers, but the file holds ${some(beyond)}`,
+      {
+        at: { file: file.name, n_layer: spec.n_layer, tensors: beyond },
+        hint: `correct ${name}.block_count or ${name}.nextn_predict_layers, or convert the checkpoint again`,
+      },
+    );
+  }
+  const warnings: string[] = [];
+  if (unused.length > 0) warnings.push(`${file.name} holds tensors that ${name} does not use: ${some(unused)}`);
+  const unread = keys.unread();
+  if (unread.length > 0) warnings.push(`${file.name} has keys that are not understood and may matter: ${some(unread)}`);
+  return { file, arch, spec, weights: used.weights, caches: used.caches, warnings };
+}
+
+/** What a step can be asked for, each one row per output row. */
+export const OUTPUTS = {
+  /** i32 `[topK, n_out]`, best first */
+  ids: "top_ids",
+  /** f32 `[topK, n_out]` */
+  top: "top_logits",
+  /** f32 `[1, n_out]` log-sum-exp of the row */
+  lse: "lse",
+  /** f32 `[1, n_out]` log-probability of the row's target */
+  target: "target_logprob",
+  /** f32 `[n_vocab, n_out]` */
+  logits: "logits",
+} as const;
+
+/** The forward pass for one shape bucket, with the outputs above. */
+export function buildProgram(
+  model: Pick<Model, "file" | "arch" | "spec">,
+  bucket: Bucket,
+  topK: number,
+  device: number,
+): Program {
+  const op = new Ops(bucket, model.file, device);
+  const logits = model.arch.build(op, model.spec);
+  const top = op.top_k(logits, topK);
+  op.output(OUTPUTS.ids, top.ids);
+  op.output(OUTPUTS.top, top.values);
+  op.output(OUTPUTS.lse, top.lse);
+  op.output(OUTPUTS.target, op.target_logprob(logits, top.lse));
+  op.output(OUTPUTS.logits, logits);
+  return op.finish();
+}

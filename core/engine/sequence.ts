@@ -1,0 +1,134 @@
+/**
+ * A run of tokens with what the caches hold of it. It can be forked, cut back, snapshot and restored.
+ *
+ * Pages of a full cache can be cut anywhere. A windowed cache can be cut as long as the window before the cut is still held,
+ * a recurrent state not at all: for these a sequence keeps points, forks of itself at earlier lengths, and goes back to one.
+ * @module
+ */
+import { PageList } from "./pages.ts";
+
+/** What the engine gives its sequences. */
+export interface SequenceOwner {
+  /** One fresh list for each cache. */
+  lists(): PageList[];
+  /** A point was kept: the owner may drop it when pages run short. */
+  kept(point: KeptPoint): void;
+  dropped(point: KeptPoint): void;
+}
+
+/** A sequence as it was at an earlier length. */
+export interface KeptPoint {
+  readonly length: number;
+  readonly lists: readonly PageList[];
+  /** Forgets the point and gives its pages back. */
+  drop(): void;
+}
+
+/** Points that one sequence keeps at most. */
+const MAX_KEPT = 4;
+
+export class Sequence implements Disposable {
+  #lists: PageList[];
+  #tokens: number[];
+  #kept: KeptPoint[] = [];
+  #disposed = false;
+
+  /** @internal use `Engine.createSequence` */
+  constructor(readonly owner: SequenceOwner, lists?: PageList[], tokens: number[] = []) {
+    this.#lists = lists ?? owner.lists();
+    this.#tokens = tokens;
+  }
+
+  /** Tokens the caches hold of it. */
+  get length(): number {
+    return this.#tokens.length;
+  }
+
+  /** Its token ids, in order. */
+  get tokens(): readonly number[] {
+    return this.#tokens;
+  }
+
+  /** Can be cut back to any length: no window has passed and there is no state. */
+  get rewindable(): boolean {
+    return this.#lists.every((l) => !l.kind.state && l.kind.window === 0);
+  }
+
+  /** @internal one for each cache */
+  get lists(): readonly PageList[] {
+    if (this.#disposed) throw new Error("a sequence was used after it was disposed");
+    return this.#lists;
+  }
+
+  /** @internal records tokens whose pages were appended. */
+  push(tokens: ArrayLike<number>, from: number, to: number): void {
+    for (let i = from; i < to; i++) this.#tokens.push(tokens[i]);
+  }
+
+  /**
+   * Forgets tokens behind the first `n`, and more where windows or states cannot stop there: then it goes back to the nearest
+   * kept point before.
+   * @returns the length it has now
+   */
+  truncate(n: number): number {
+    const lists = this.lists;
+    if (n < 0 || n > this.length) throw new Error(`truncate to ${n} of ${this.length} tokens`);
+    let to = n;
+    if (lists.every((l) => l.reaches(n))) { for (const l of lists) l.truncate(n); }
+    else {
+      const point = this.#kept.filter((k) => k.length <= n).at(-1);
+      to = point?.length ?? 0;
+      for (const l of lists) l.truncate(0);
+      if (point) this.#lists = point.lists.map((l) => l.fork());
+    }
+    this.#tokens.length = to;
+    for (const k of this.#kept.filter((k) => k.length > to)) k.drop();
+    return to;
+  }
+
+  /** How far `truncate(n)` would go. */
+  reach(n: number): number {
+    if (this.lists.every((l) => l.reaches(n))) return n;
+    return this.#kept.filter((k) => k.length <= n).at(-1)?.length ?? 0;
+  }
+
+  /** Keeps the present as a point to go back to. */
+  keep(): void {
+    if (this.#kept.some((k) => k.length === this.length)) return;
+    this.#addPoint(this.length, this.lists);
+    if (this.#kept.length > MAX_KEPT) this.#kept[0].drop();
+  }
+
+  /** A second sequence with the same tokens and kept points, sharing pages until either writes. */
+  fork(): Sequence {
+    const copy = new Sequence(this.owner, this.lists.map((l) => l.fork()), [...this.#tokens]);
+    for (const k of this.#kept) copy.#addPoint(k.length, k.lists);
+    return copy;
+  }
+
+  #addPoint(length: number, from: readonly PageList[]): void {
+    const lists = from.map((l) => l.fork());
+    const point: KeptPoint = {
+      length,
+      lists,
+      drop: () => {
+        this.#kept = this.#kept.filter((k) => k !== point);
+        for (const l of lists) l.truncate(0);
+        this.owner.dropped(point);
+      },
+    };
+    this.#kept.push(point);
+    this.owner.kept(point);
+  }
+
+  dispose(): void {
+    if (this.#disposed) return;
+    for (const k of [...this.#kept]) k.drop();
+    for (const l of this.#lists) l.truncate(0);
+    this.#disposed = true;
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}
