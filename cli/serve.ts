@@ -151,7 +151,8 @@ export const serve: Command = {
       }));
     let opened: Awaited<ReturnType<typeof openModelFromFlags>> | undefined;
     try {
-      opened = await openModelFromFlags(flags, io, { path: await modelPath(flags, io), ...context });
+      const path = await modelPath(flags, io);
+      opened = await openModelFromFlags(flags, io, { path, n_seq: n_slots, ...context });
       const { engine } = opened.model;
       if (chatTemplate === undefined && lacksTemplate(opened.model)) {
         io.warn("the model has no chat template; chats use ChatML, see --chat-template-file");
