@@ -51,8 +51,16 @@ export { type Tokenizer, tokenizerFromGguf } from "./core/tokenizer/mod.ts";
 export { ChatFormat, type ChatMessage, ChatTemplate } from "./core/chat/mod.ts";
 export { defaultSampling, Sampler, type SamplingParams } from "./core/sampling/mod.ts";
 export { Engine, type EngineOptions, type Sequence, type StepOutput, type StepRequest } from "./core/engine/mod.ts";
-export { describePlan, type Plan } from "./core/plan/plan.ts";
-export { type ChatOptions, type GenerateOptions, LanguageModel, type Piece, type StopReason } from "./core/language_model.ts";
+export type { Backend, DeviceInfo, FileRange } from "./core/program/backend.ts";
+export { type CacheType, describePlan, type Plan } from "./core/plan/plan.ts";
+export {
+  type ChatOptions,
+  type GenerateOptions,
+  LanguageModel,
+  type LanguageModelOptions,
+  type Piece,
+  type StopReason,
+} from "./core/language_model.ts";
 export { openBackend, type OpenedBackend, type OpenedModel, openModel } from "./ffi/mod.ts";
 export { prepare } from "./quantize/prepare/mod.ts";
 export { quantize, type QuantizeOptions, type QuantizeResult } from "./quantize/quantize.ts";
