@@ -21,6 +21,7 @@ import { split } from "./split.ts";
 import { template } from "./template.ts";
 import { tokenize } from "./tokenize.ts";
 
+/** The shell's completions and the manual page describe all commands, themselves among them. */
 export const commands: readonly Command[] = [
   prepare,
   quantize,
@@ -37,6 +38,6 @@ export const commands: readonly Command[] = [
   splice,
   tokenize,
   template,
-  completions,
-  man,
+  completions(() => commands),
+  man(() => commands),
 ];

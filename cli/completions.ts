@@ -5,8 +5,7 @@
  * @module
  */
 import { UsageError } from "../core/errors.ts";
-import type { Command, Flag } from "./command.ts";
-import { EXIT } from "./command.ts";
+import { type Command, EXIT, type Flag } from "./command.ts";
 import { describeFlag, flagForms, shownForms } from "./flag_text.ts";
 
 const SHELLS = ["bash", "zsh", "fish"] as const;
@@ -110,7 +109,8 @@ export function fishCompletion(commands: readonly Command[]): string {
   return lines.join("\n") + "\n";
 }
 
-export const completions: Command = {
+/** @param commands All commands; asked when the script is printed. */
+export const completions = (commands: () => readonly Command[]): Command => ({
   name: "completions",
   summary: "Print the completion script of a shell",
   arguments: [{ name: "shell", help: SHELLS.join(", "), choices: SHELLS }],
@@ -125,9 +125,8 @@ export const completions: Command = {
         at: { got: shell },
       });
     }
-    const { commands } = await import("./commands.ts");
     const script = { bash: bashCompletion, zsh: zshCompletion, fish: fishCompletion }[shell as Shell];
-    io.out(script(commands));
+    io.out(script(commands()));
     return EXIT.done;
   },
-};
+});

@@ -73,7 +73,8 @@ downloaded models
 `;
 }
 
-export const man: Command = {
+/** @param commands All commands; asked when the page is printed. */
+export const man = (commands: () => readonly Command[]): Command => ({
   name: "man",
   summary: "Print the manual page",
   arguments: [],
@@ -81,9 +82,8 @@ export const man: Command = {
   epilog: "Example:\n  bloomery man > bloomery.1 && man ./bloomery.1",
 
   async run({ io }) {
-    const { commands } = await import("./commands.ts");
     const { VERSION } = await import("./version.ts");
-    io.out(manPage(commands, VERSION));
+    io.out(manPage(commands(), VERSION));
     return EXIT.done;
   },
-};
+});
