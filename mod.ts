@@ -87,14 +87,16 @@ export {
   type Delta,
   type OutputParser,
   type ParserInput,
+  type Place,
   type ReasoningFormat,
   type RenderArgs,
   type ToolCall,
+  type Where,
 } from "./core/chat/mod.ts";
 export { defaultSampling, Sampler, type SamplerName, samplerNames, type SamplingParams } from "./core/sampling/mod.ts";
 export { Engine, type EngineOptions, type Sequence, type StepOutput, type StepRequest } from "./core/engine/mod.ts";
 export type { Backend, DeviceInfo, FileRange } from "./core/program/backend.ts";
-export { type CacheType, describePlan, type Plan } from "./core/plan/plan.ts";
+export { type CachePlan, type CacheType, describePlan, type Plan } from "./core/plan/plan.ts";
 export {
   type ChatOptions,
   type GenerateOptions,
@@ -139,6 +141,9 @@ export type { TensorInfo } from "./core/gguf/write.ts";
 export type { DequantizeRowsOptions, QuantizeRowsOptions } from "./quantize/rows.ts";
 export {
   type AppSettings,
+  type CorsOrigins,
+  type ListenerSettings,
+  type RequestLogEntry,
   type RunningServer,
   type ServedModel,
   servedModel,

@@ -19,6 +19,7 @@ export interface ServedModel {
   readonly path: string;
   /** Unix seconds, for /v1/models. */
   readonly created: number;
+  /** Facts for clients. */
   readonly meta: {
     architecture: string;
     n_ctx_train: number;
@@ -31,8 +32,11 @@ export interface ServedModel {
     /** Quantization name, e.g. `Q4_K_M`. */
     ftype?: string;
   };
+  /** @internal */
   readonly engine: TokenEngine;
+  /** @internal */
   readonly tokenizer: Tokenizer;
+  /** @internal */
   readonly chat: ChatFormat;
   /** What the model recommends; requests override it. */
   readonly sampling: Partial<SamplingParams>;
@@ -44,7 +48,6 @@ const CHATML = `{% for message in messages %}<|im_start|>{{ message.role }}
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}`;
 /** How a model appears to clients. */
-
 export interface ServedModelOptions {
   /** The name clients see; default: the file's name without `.gguf`. */
   id?: string;

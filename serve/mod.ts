@@ -13,6 +13,8 @@
  * @module
  */
 export type { AppSettings } from "./app.ts";
+export type { CorsOrigins } from "./cors.ts";
+export type { RequestLogEntry } from "./request_log.ts";
 export { type ServedModel, servedModel, type ServedModelOptions } from "./language_model.ts";
 export {
   type ListenerSettings,

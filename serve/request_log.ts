@@ -13,7 +13,9 @@ export type LogFormat = typeof LOG_FORMATS[number];
 export interface RequestLogEntry {
   /** When it ended, ISO 8601. */
   time: string;
+  /** Names the request, as its answer does. */
   id: string;
+  /** HTTP method. */
   method: string;
   /** The path, without its query. */
   route: string;
@@ -21,16 +23,19 @@ export interface RequestLogEntry {
   status: number;
   /** `error.code` of a failure. */
   error?: string;
+  /** From its arrival to its end. */
   ms: number;
   /** Prompt tokens, over all answers of the request. */
   tokens_in?: number;
   /** Of these, taken over from a cache. */
   tokens_cached?: number;
+  /** Generated tokens, over all answers. */
   tokens_out?: number;
   /** From the request's arrival to its first token. */
   first_token_ms?: number;
   /** Of one answer, after its prompt. */
   tokens_per_second?: number;
+  /** Texts of the prompts, where they are asked for. */
   prompts?: string[];
 }
 

@@ -6,7 +6,7 @@ export { ChatFormat, opensReasoning } from "./format.ts";
 export type { ChatPrompt, ChatRenderInput, ParserInput } from "./format.ts";
 export type { ChatMessage, ContentPart, ToolCall } from "./messages.ts";
 export { createOutputParser } from "./reasoning.ts";
-export type { Delta, OutputParser, OutputParserOptions, ReasoningFormat } from "./reasoning.ts";
+export type { Delta, OutputParser, OutputParserOptions, Place, ReasoningFormat, Where } from "./reasoning.ts";
 export { StopMatcher } from "./stop.ts";
 export { ChatTemplate } from "./template.ts";
 export type { ChatTemplateOptions, RenderArgs } from "./template.ts";

@@ -58,6 +58,7 @@ export interface OutputParser {
 
 /** The place that an answer's text has reached. Positions count UTF-16 units from the answer's beginning. */
 export interface Where {
+  /** Inside what. */
   readonly place: Place;
   /** The position behind the reasoning; undefined until it is certain. */
   readonly answerFrom: number | undefined;

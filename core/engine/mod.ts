@@ -197,12 +197,19 @@ export class Engine implements Disposable {
     return new Sequence(this.#owner);
   }
 
-  /** A sequence as bytes, to be restored later to the same bits. */
+  /**
+   * A sequence as bytes, to be restored later to the same bits.
+   * @internal
+   */
   snapshot(sequence: Sequence): Snapshot {
     return takeSnapshot(sequence, this.caches);
   }
 
-  /** @throws {EngineError} `engine.no_pages`, `engine.snapshot` */
+  /**
+   * The sequence of a snapshot.
+   * @throws {EngineError} `engine.no_pages`, `engine.snapshot`
+   * @internal
+   */
   restore(snapshot: Snapshot): Sequence {
     const lists = restoreSnapshot(snapshot, this.#pools, this.plan.caches, this.caches);
     return new Sequence(this.#owner, lists, [...snapshot.tokens]);

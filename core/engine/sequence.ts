@@ -27,6 +27,7 @@ export interface KeptPoint {
 /** Points that one sequence keeps at most. */
 const MAX_KEPT = 4;
 
+/** A run of tokens with what the caches hold of it. Dispose of it to give its pages back. */
 export class Sequence implements Disposable {
   #lists: PageList[];
   #tokens: number[];
@@ -34,7 +35,12 @@ export class Sequence implements Disposable {
   #disposed = false;
 
   /** @internal use `Engine.createSequence` */
-  constructor(readonly owner: SequenceOwner, lists?: PageList[], tokens: number[] = []) {
+  constructor(
+    /** @internal */
+    readonly owner: SequenceOwner,
+    lists?: PageList[],
+    tokens: number[] = [],
+  ) {
     this.#lists = lists ?? owner.lists();
     this.#tokens = tokens;
   }
@@ -121,6 +127,7 @@ export class Sequence implements Disposable {
     this.owner.kept(point);
   }
 
+  /** Gives its pages back. Harmless to repeat. */
   dispose(): void {
     if (this.#disposed) return;
     for (const k of [...this.#kept]) k.drop();
@@ -128,6 +135,7 @@ export class Sequence implements Disposable {
     this.#disposed = true;
   }
 
+  /** The same as `dispose`. */
   [Symbol.dispose](): void {
     this.dispose();
   }

@@ -30,11 +30,17 @@ export interface PlanOptions {
 
 /** One cache as the library makes it. */
 export interface CachePlan {
+  /** Tokens back that it is read; 0 for all. */
   readonly window: number;
+  /** Holds the state of a recurrence, which does not grow. */
   readonly state: boolean;
+  /** What it keeps of a token: element type, elements, and tokens that share one entry. */
   readonly streams: readonly { readonly type: GgmlType; readonly ne: number; readonly ratio: number }[];
+  /** Tokens of a page. */
   readonly page_size: number;
+  /** Pages there are. */
   readonly n_pages: number;
+  /** Of all pages. */
   readonly bytes: number;
 }
 
