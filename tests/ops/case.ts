@@ -82,16 +82,22 @@ export function firstRow(c: OpCase, seq: number): number {
 /** Builds the program of a case for one bucket. */
 export class CaseBuilder {
   readonly op: Ops;
-  readonly sources = new Map<string, Source>();
   /** Names of those that stand for activations. */
   readonly tables = new Set<string>();
-  /** Weights of another variant lie elsewhere: for benchmarks, which have a case's ops several times over. */
+  /** Weights of another variant are the same numbers elsewhere: for benchmarks, which have a case's ops several times over. */
   variant = 0;
   readonly #acts = new Map<string, T>();
   /** Rows of all sequences; the id of the row that poisons. */
   readonly n_rows: number;
 
-  constructor(readonly spec: OpCase, readonly seed: number, bucket: Bucket, device = 0) {
+  /** @param sources Those that are known already, by name; new ones are added. */
+  constructor(
+    readonly spec: OpCase,
+    readonly seed: number,
+    bucket: Bucket,
+    device = 0,
+    readonly sources: Map<string, Source> = new Map(),
+  ) {
     this.n_rows = firstRow(spec, spec.sequences.length);
     this.op = new Ops(bucket, { find: (name) => this.sources.get(name) }, device);
   }
@@ -115,9 +121,11 @@ export class CaseBuilder {
   /** A weight. Large ones in f32 are read by matmuls, the others whole. */
   weight(name: string, ne: readonly number[], options: { type?: string; fill?: Fill } = {}): T {
     const type = ggmlType(options.type ?? "f32");
-    const full = this.variant === 0 ? name : `${name}.${this.variant}`;
-    this.#source(`${full}.weight`, ne, type, options.fill ?? normal(), count(ne));
-    return this.op.weights()(full, ne);
+    const values = this.#source(`${name}.weight`, ne, type, options.fill ?? normal(), count(ne));
+    if (this.variant === 0) return this.op.weights()(name, ne);
+    const other = `${name}.${this.variant}`;
+    this.sources.set(`${other}.weight`, { name: `${other}.weight`, type, ne, values });
+    return this.op.weights()(other, ne);
   }
 
   out(name: string, x: T): void {
