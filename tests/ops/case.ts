@@ -11,6 +11,21 @@ import { type Bucket, Ops, type T } from "../../core/program/program.ts";
 
 export type CacheType = "f32" | "f16" | "q8_0";
 
+/** How large the shapes of the list are. */
+export type Size = "test" | "bench";
+
+/** Bounds of the mean squared error that belong to how numbers are kept, not to an op. */
+export const NMSE = {
+  /** f32 arithmetic with float weights. */
+  f32: 1e-11,
+  /** e^x and the like are involved, or sums of differences. */
+  curve: 1e-10,
+  /** Matrices that are quantized: activations are rounded to 14 bits (a card: to f16). */
+  quantized: 1e-6,
+  /** A q8_0 cache: a number between two codes may become either. */
+  q8_0: 1e-6,
+} as const;
+
 export interface OpCase {
   readonly name: string;
   /** Rows of each sequence. */

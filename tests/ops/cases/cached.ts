@@ -1,7 +1,6 @@
 /** Cases of the ops in core/program/reference/cached.ts: rows of several sequences, over several pages, in caches of every type. */
 import type { Segment, Stream, T } from "../../../core/program/program.ts";
-import { type CacheType, type CaseBuilder, type Fill, normal, type OpCase, whole } from "../case.ts";
-import { NMSE, type Size } from "./mod.ts";
+import { type CacheType, type CaseBuilder, type Fill, NMSE, normal, type OpCase, type Size, whole } from "../case.ts";
 
 const CACHE_TYPES: readonly CacheType[] = ["f32", "f16", "q8_0"];
 

@@ -1,7 +1,6 @@
 /** Cases of the ops in core/program/reference/matrices.ts. */
 import { GGML_TYPES, type GgmlType } from "../../../core/gguf/types.ts";
-import { normal, type OpCase, whole } from "../case.ts";
-import { NMSE, type Size } from "./mod.ts";
+import { NMSE, normal, type OpCase, type Size, whole } from "../case.ts";
 
 const NOT_WEIGHTS = new Set(["q8_1", "q8_K", "i8", "i16", "i32", "i64", "f64"]);
 const FLOATS = new Set(["f32", "f16", "bf16"]);

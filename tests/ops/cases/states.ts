@@ -1,7 +1,6 @@
 /** Cases of the ops in core/program/reference/states.ts: sequences that begin, go on and are mixed with others. */
 import type { DeltaRule } from "../../../core/program/ops.ts";
-import { normal, type OpCase } from "../case.ts";
-import { NMSE, type Size } from "./mod.ts";
+import { NMSE, normal, type OpCase, type Size } from "../case.ts";
 
 export function stateCases(size: Size): OpCase[] {
   const big = size === "bench";
