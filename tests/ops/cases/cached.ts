@@ -60,6 +60,15 @@ function attentionCases(): OpCase[] {
     attention("values are the first numbers of two key heads", [66, 3], (b) => {
       attend(b, b.act("q", [64, 4]), { k: kept(b, "latent", 128) }, { n_head_kv: 2, dv: 32 });
     });
+    attention("heads of 256, 8 to a key head", [40, 2], (b) => {
+      attend(b, b.act("q", [256, 16]), keysAndValues(b, 256, 2), { n_head_kv: 2 });
+    });
+    attention("33 sequences at once", Array.from({ length: 33 }, (_, i) => 1 + (i * 31) % 70), (b) => {
+      attend(b, b.act("q", [32, 2]), keysAndValues(b, 32, 1), { n_head_kv: 1 });
+    });
+    attention("scores far apart", [70], (b) => {
+      attend(b, b.act("q", [64, 2], normal(20)), keysAndValues(b, 64, 1), { n_head_kv: 1 });
+    });
     attention("scores through a soft cap, q a slice", [90], (b) => {
       attend(b, b.act("q", [80, 4], normal(3)).slice(8, 64), keysAndValues(b, 64, 2), { n_head_kv: 2, softcap: 2.5 });
     });
