@@ -70,17 +70,14 @@ async function time(c: OpCase): Promise<Timing> {
   const rows = step.flatMap((p) =>
     Array.from({ length: p.to - p.from }, (_, i) => ({ seq: p.seq, position: p.from + i }))
   );
-  const open = async (times: number) => {
-    const data = new CaseData(repeated(c, times), 1, backend);
-    return await CaseRun.open(data, backend, device.index, n_tok, 1);
-  };
-  using one = await open(1);
+  const data = new CaseData(c, 1, backend);
+  using one = await CaseRun.open(data, backend, device.index, n_tok, 1);
   // Tables of activations are read once whatever the repetitions.
   const work = one.program.ops.filter((op) => !(op.op === "GET_ROWS" && one.isTable(op.src[0])));
   const cost = addCosts(work.map((op) => costOf(one.program, op, rows, c.cache ?? "f32")));
   const bytes = one.program.weights.reduce((n, w) => n + w.ne.reduce((a, b) => a * b, 1) * bytesEach(w.type), 0);
   const times = Math.max(2, Math.min(9, Math.floor(ROOM / bytes)));
-  using many = await open(times);
+  using many = await CaseRun.open(new CaseData(repeated(c, times), 1, backend, data), backend, device.index, n_tok, 1);
   const a = await medianOf(one, step), b = await medianOf(many, step);
   return { seconds: (b.median - a.median) / (times - 1), spread: Math.max(a.spread, b.spread), cost };
 }

@@ -156,9 +156,15 @@ export async function checkTiny(engine: Engine, prompts: readonly TinyPrompt[]):
   let worst = 0;
   for (const p of prompts) {
     using sequence = engine.createSequence();
-    const [out] = await engine.step([{ sequence, tokens: p.ids, output: "all", want: "logits" }]);
+    const targets = p.ids.map((_, i) => p.ids[i + 1] ?? -1);
+    const [out] = await engine.step([{ sequence, tokens: p.ids, output: "all", want: "logits", targets }]);
     const error = worstOf(out.full!, p.last4);
     assert.ok(error <= TOLERANCE, `${p.name}: a logit differs by ${error}`);
+    // The reference has whole rows of the last positions only, but a number of every one.
+    p.next_logprob.forEach((x, i) => {
+      const d = Math.abs(out.targetLogprob[i] - x);
+      assert.ok(d <= TOLERANCE, `${p.name}: the log-probability of token ${i + 1} differs by ${d}`);
+    });
     worst = Math.max(worst, error);
     const got: number[] = [];
     let id = out.ids[(p.ids.length - 1) * engine.topK];

@@ -1,6 +1,7 @@
 /**
  * A small random model of every architecture, made from its own code: a dry run of `build` names all the tensors it wants and
  * their shapes. `FAMILY_MODELS` holds what is left to say: hyper-parameters, and which of the optional tensors there are.
+ * Long because it lists every architecture.
  * @module
  */
 import { ModelError } from "../core/errors.ts";

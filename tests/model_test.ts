@@ -138,6 +138,16 @@ Deno.test("bindModel() warns of tensors and keys that nobody uses", async () => 
   for (const name of Object.keys(FAMILY_MODELS)) assert.deepEqual((await bind(name)).warnings, [], name);
 });
 
+Deno.test("gpt-oss without rope.scaling.yarn_truncate has the release's frequencies", async () => {
+  const freqs = async (options: FamilyOptions) => {
+    const { spec } = await bind("gpt-oss", options);
+    return (spec as unknown as { rope: { inv_freq: Float32Array } }).rope.inv_freq;
+  };
+  const key = "gpt-oss.rope.scaling.yarn_truncate", said = await freqs({});
+  assert.deepEqual(await freqs({ missing: [key] }), said);
+  assert.notDeepEqual(await freqs({ written: { [key]: { type: "bool", value: true } } }), said);
+});
+
 Deno.test("planModel() refuses with every term of the sum, and prints what it accepts", async () => {
   const model = await bind("llama");
   const device = { index: 0, kind: "cpu", name: "a box", memory_bytes: 2 ** 30, free_bytes: 2 ** 30, features: [] };

@@ -7,7 +7,7 @@ import type { GateKind } from "../program/ops.ts";
 import type { Ops, T, Weights } from "../program/program.ts";
 import type { Spec } from "./architecture.ts";
 import type { Keys } from "./keys.ts";
-import { readRope, type Rope } from "./rope.ts";
+import { readRope, type Rope, type RopeOptions } from "./rope.ts";
 
 export interface DecoderSpec extends Spec {
   readonly n_head: number;
@@ -42,7 +42,7 @@ export function readSpec(k: Keys): Spec {
  * Reads and checks the keys of a decoder with grouped-query attention, the same for all layers.
  * @throws {ModelError} `model.missing_key`, `model.key_type`, `model.key_value`, `model.missing_tensor`
  */
-export function readDecoderSpec(k: Keys): DecoderSpec {
+export function readDecoderSpec(k: Keys, rope: RopeOptions = {}): DecoderSpec {
   const s = readSpec(k), { n_layer, n_embd } = s;
   const n_head = k.uniform("attention.head_count", n_layer);
   k.want(n_head >= 1, "attention.head_count", n_head, "at least 1");
@@ -69,7 +69,7 @@ export function readDecoderSpec(k: Keys): DecoderSpec {
     head_dim_v: k.u32("attention.value_length", Math.floor(n_embd / n_head)),
     n_ff: k.uniform("feed_forward_length", n_layer, 0),
     norm_eps: k.f32("attention.layer_norm_rms_epsilon"),
-    rope: readRope(k, n_rot),
+    rope: readRope(k, n_rot, rope),
     attn_scale: k.f32("attention.scale", 0) || head_dim ** -0.5,
   };
 }

@@ -18,7 +18,8 @@ interface GptOssSpec extends DecoderSpec {
 }
 
 function spec(k: Keys): GptOssSpec {
-  const s = readDecoderSpec(k);
+  // Files of early converters do not say that the release rounds nothing.
+  const s = readDecoderSpec(k, { truncate: false });
   return {
     ...s,
     // A softmax over the chosen experts' logits is one over all of them, divided by what the chosen have.

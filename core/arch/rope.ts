@@ -33,6 +33,8 @@ export interface RopeOptions {
   readonly scaled?: boolean;
   /** The factor on cos and sin, whatever YaRN's keys say. */
   readonly mscale?: number;
+  /** Whether the ends of YaRN's ramp are rounded, where the file does not say. */
+  readonly truncate?: boolean;
 }
 
 /**
@@ -76,7 +78,7 @@ export function readRope(k: Keys, n_rot: number, options: RopeOptions = {}): Rop
       if (factor !== 1) freqs = freqs.map((f) => f / factor);
       break;
     case "yarn": {
-      const yarn = readYarn(k);
+      const yarn = readYarn(k, options.truncate);
       freqs = yarnFrequencies(freqs, theta, yarn);
       mscale *= k.f32("rope.scaling.yarn_attn_factor", 1) * yarnFactor(factor, 1) /
         (yarn.mscale_all_dim === 0 ? 1 : yarnFactor(factor, yarn.mscale_all_dim));
@@ -104,14 +106,14 @@ export interface Yarn {
   readonly mscale_all_dim: number;
 }
 
-export function readYarn(k: Keys): Yarn {
+export function readYarn(k: Keys, truncate = true): Yarn {
   return {
     factor: k.f32("rope.scaling.factor", 1),
     n_orig: k.u32("rope.scaling.original_context_length", k.u32("context_length")),
     beta_fast: k.f32("rope.scaling.yarn_beta_fast", 32),
     beta_slow: k.f32("rope.scaling.yarn_beta_slow", 1),
     ext: k.f32("rope.scaling.yarn_ext_factor", 1),
-    truncate: k.bool("rope.scaling.yarn_truncate", true),
+    truncate: k.bool("rope.scaling.yarn_truncate", truncate),
     mscale_all_dim: k.f32("rope.scaling.yarn_log_multiplier", 0),
   };
 }

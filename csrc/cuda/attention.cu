@@ -104,6 +104,12 @@ __device__ void load_queries(uint8_t *shared, const AttentionArgs &p, int lane, 
   }
 }
 
+// q k whose product with `scale` has been through the soft cap. The hyperbolic tangent is good to 2^-22 of the cap: keys are halves.
+__device__ inline float capped(float dot, float scale, float softcap) {
+  const float turns = exp2_fast(__fmul_rn(__fdividef(__fmul_rn(dot, scale), softcap), 2.0f * LOG2_E));
+  return __fdividef(__fmul_rn(softcap, __fsub_rn(1.0f, __fdividef(2.0f, __fadd_rn(1.0f, turns)))), scale);
+}
+
 // The state of 16 rows over one chunk. `position[r]` is that of row g + 8 r (-1: no row).
 //   largest, sum [2] by row half · begin() is called once they are known, take(group, o) with the values of 64 dimensions each:
 //   o[tile][i] is row g + 8 (i / 2), dimension group * 64 + tile * 8 + 2 t + i % 2. Groups of dimensions are `first`, `first + step`, ...
@@ -112,7 +118,7 @@ __device__ void chunk_state(const uint8_t *queries, const uint8_t *keys, const u
                             const int32_t (&position)[2], const AttentionArgs &p, int lane, int first, int step, float (&largest)[2],
                             float (&sum)[2], Begin begin, Take take) {
   const uint32_t window = p.window;
-  const float scale_log2 = p.scale * LOG2_E;
+  const float scale = p.scale * LOG2_E;
   const int g = lane / 4, t = lane % 4;
   float s[KEY_TILES][4] = {};
 #pragma unroll
@@ -143,7 +149,8 @@ __device__ void chunk_state(const uint8_t *queries, const uint8_t *keys, const u
     for (int i = 0; i < 4; i++) {
       const int32_t key = int32_t(first_key) + n * 8 + 2 * t + i % 2, at = position[i / 2];
       const bool seen = key <= at && (window == 0 || key + int32_t(window) > at);
-      s[n][i] = seen ? score_of(s[n][i], p.scale, scale_log2, p.softcap) : -INFINITY;
+      if (p.softcap != 0.0f) s[n][i] = capped(s[n][i], p.scale, p.softcap);
+      s[n][i] = seen ? __fmul_rn(s[n][i], scale) : -INFINITY;
       largest[i / 2] = fmaxf(largest[i / 2], s[n][i]);
     }
 #pragma unroll

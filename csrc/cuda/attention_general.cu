@@ -174,8 +174,9 @@ __global__ __launch_bounds__(BLOCK) void general_kernel(const __grid_constant__ 
               sum.x = __fmaf_rn(a.x, b.x, sum.x), sum.y = __fmaf_rn(a.y, b.y, sum.y);
               sum.z = __fmaf_rn(a.z, b.z, sum.z), sum.w = __fmaf_rn(a.w, b.w, sum.w);
             }
-            const float dot = __fadd_rn(__fadd_rn(sum.x, sum.y), __fadd_rn(sum.z, sum.w));
-            score[first + key][h] = score_of(dot, p.scale, p.scale * LOG2_E, p.softcap);
+            float dot = __fmul_rn(__fadd_rn(__fadd_rn(sum.x, sum.y), __fadd_rn(sum.z, sum.w)), p.scale);
+            if (p.softcap != 0.0f) dot = __fmul_rn(p.softcap, tanhf(__fdiv_rn(dot, p.softcap)));
+            score[first + key][h] = __fmul_rn(dot, LOG2_E);
           }
           __syncthreads();
         }

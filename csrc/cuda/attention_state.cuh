@@ -24,12 +24,6 @@ __device__ inline void merge_weights(float &largest, float newer, float &keep, f
 __device__ inline float merge(float older, float keep, float newer, float take) {
   return __fmaf_rn(older, keep, __fmul_rn(newer, take));
 }
-// A score from q k: scaled, capped, in units of ln 2. scale_log2 is scale log2(e).
-__device__ inline float score_of(float dot, float scale, float scale_log2, float softcap) {
-  if (softcap == 0.0f) return __fmul_rn(dot, scale_log2);
-  return __fmul_rn(__fmul_rn(softcap, tanhf(__fdiv_rn(__fmul_rn(dot, scale), softcap))), LOG2_E);
-}
-
 // The row's result from its merged sum and values; a row that saw no key is 0.
 __device__ inline float attention_result(float value, float sum) { return sum > 0.0f ? __fdiv_rn(value, sum) : 0.0f; }
 

@@ -566,7 +566,8 @@ void Compiler::emit_routed(uint32_t i) {
     args.part[args.n_part++] = {weights.packed.data(), at<float>(o.dst[0]), packed_type(w.type), uint32_t(w.ne[1]), weights.matrix_bytes};
     done_[j] = true;
   }
-  if (args.rows.max > FEW_PAIRS) group(args, n_expert, bf16, routing);
+  // Rows of few tokens meet a matrix of their own each: nothing would share a tile.
+  if (args.rows.max > (by_head ? std::max(FEW_PAIRS, 2 * n_expert) : FEW_PAIRS)) group(args, n_expert, bf16, routing);
   launch_products(args);
   used_encoding(x, bf16, args.n_part);
 }

@@ -39,8 +39,8 @@ void Compiler::emit_table(const Op &op) {
 
 void Compiler::emit_host_table(const Op &op) {
   const uint32_t table_id = op.src[BL_SRC_GET_ROWS_TABLE], ids = op.src[BL_SRC_GET_ROWS_IDS], y = op.dst[0];
-  const Tensor &t = tensor(table_id), &input = tensor(ids);
-  if (input.kind != BL_KIND_INPUT || input.rows != Rows::tok)
+  const Tensor &t = tensor(table_id), &input = p_.root(ids);
+  if (input.kind != BL_KIND_INPUT || input.rows != Rows::tok || !whole(ids))
     fail(BL_ERR_UNSUPPORTED, "Cannot compile for cuda: weight %u stays in host memory, and its rows are chosen by what the card computes", t.ref);
   HostRows rows = {&weight(table_id), t.type, input.ref, t.ne[0], input.row_elems, nullptr};
   check(cudaHostAlloc(reinterpret_cast<void **>(&rows.rows), tensor(y).row_elems * p_.n_tok * 4, cudaHostAllocDefault), "cudaHostAlloc");

@@ -1,12 +1,6 @@
-/** Every op on a card: against the reference backend, rows by bits. */
-import { libraryPath, openNativeBackend } from "../../ffi/mod.ts";
+/** Every op on a card: against the reference backend, and rows by bits. `deno task test:gpu`. */
 import { registerOpTests } from "../ops/register.ts";
-
-function hasCard(): boolean {
-  if (libraryPath("cuda") === undefined) return false;
-  using backend = openNativeBackend("cuda");
-  return backend.devices.some((d) => d.kind === "cuda");
-}
+import { hasCard } from "./card.ts";
 
 registerOpTests("cuda", {
   ignore: !hasCard(),

@@ -11,6 +11,21 @@ import { type Bucket, Ops, type T } from "../../core/program/program.ts";
 
 export type CacheType = "f32" | "f16" | "q8_0";
 
+/** How large the shapes of the list are. */
+export type Size = "test" | "bench";
+
+/** Bounds of the mean squared error that belong to how numbers are kept, not to an op. */
+export const NMSE = {
+  /** f32 arithmetic with float weights. */
+  f32: 1e-11,
+  /** e^x and the like are involved, or sums of differences. */
+  curve: 1e-10,
+  /** Matrices that are quantized: activations are rounded to 14 bits (a card: to f16). */
+  quantized: 1e-6,
+  /** A q8_0 cache: a number between two codes may become either. */
+  q8_0: 1e-6,
+} as const;
+
 export interface OpCase {
   readonly name: string;
   /** Rows of each sequence. */
@@ -82,16 +97,22 @@ export function firstRow(c: OpCase, seq: number): number {
 /** Builds the program of a case for one bucket. */
 export class CaseBuilder {
   readonly op: Ops;
-  readonly sources = new Map<string, Source>();
   /** Names of those that stand for activations. */
   readonly tables = new Set<string>();
-  /** Weights of another variant lie elsewhere: for benchmarks, which have a case's ops several times over. */
+  /** Weights of another variant are the same numbers elsewhere: for benchmarks, which have a case's ops several times over. */
   variant = 0;
   readonly #acts = new Map<string, T>();
   /** Rows of all sequences; the id of the row that poisons. */
   readonly n_rows: number;
 
-  constructor(readonly spec: OpCase, readonly seed: number, bucket: Bucket, device = 0) {
+  /** @param sources Those that are known already, by name; new ones are added. */
+  constructor(
+    readonly spec: OpCase,
+    readonly seed: number,
+    bucket: Bucket,
+    device = 0,
+    readonly sources: Map<string, Source> = new Map(),
+  ) {
     this.n_rows = firstRow(spec, spec.sequences.length);
     this.op = new Ops(bucket, { find: (name) => this.sources.get(name) }, device);
   }
@@ -115,9 +136,11 @@ export class CaseBuilder {
   /** A weight. Large ones in f32 are read by matmuls, the others whole. */
   weight(name: string, ne: readonly number[], options: { type?: string; fill?: Fill } = {}): T {
     const type = ggmlType(options.type ?? "f32");
-    const full = this.variant === 0 ? name : `${name}.${this.variant}`;
-    this.#source(`${full}.weight`, ne, type, options.fill ?? normal(), count(ne));
-    return this.op.weights()(full, ne);
+    const values = this.#source(`${name}.weight`, ne, type, options.fill ?? normal(), count(ne));
+    if (this.variant === 0) return this.op.weights()(name, ne);
+    const other = `${name}.${this.variant}`;
+    this.sources.set(`${other}.weight`, { name: `${other}.weight`, type, ne, values });
+    return this.op.weights()(other, ne);
   }
 
   out(name: string, x: T): void {

@@ -263,13 +263,18 @@ function reversedRows<A extends Float32Array | Int32Array>(values: A, rows: numb
 
 /** The numbers of a case, encoded once; the reference backend gets what the native library decodes from them. */
 export class CaseData {
-  readonly #encoded = new Map<string, Uint8Array>();
-  readonly #sources: ReadonlyMap<string, Source>;
+  /** By the numbers that were encoded. */
+  readonly #encoded: Map<Source["values"], Uint8Array>;
+  readonly #sources: Map<string, Source>;
 
-  /** @param native The library whose encoders make quantized weights. */
-  constructor(readonly spec: OpCase, readonly seed: number, readonly native: Backend) {
-    const builder = this.builder(1, 0);
-    this.#sources = builder.sources;
+  /**
+   * @param native The library whose encoders make quantized weights.
+   * @param like A case with the same numbers, which are taken over.
+   */
+  constructor(readonly spec: OpCase, readonly seed: number, readonly native: Backend, like?: CaseData) {
+    this.#encoded = like ? like.#encoded : new Map();
+    this.#sources = like ? like.#sources : new Map();
+    this.builder(1, 0);
   }
 
   /** The program of the case for steps of up to `n_tok` rows. */
@@ -281,7 +286,7 @@ export class CaseData {
       n_seq: this.spec.sequences.length,
       n_page: Math.ceil(longest / PAGE_SIZE),
     };
-    const builder = new CaseBuilder(this.spec, this.seed, bucket, device);
+    const builder = new CaseBuilder(this.spec, this.seed, bucket, device, this.#sources);
     this.spec.build(builder);
     return builder;
   }
@@ -306,9 +311,9 @@ export class CaseData {
   }
 
   async #bytes(name: string): Promise<Uint8Array> {
-    const known = this.#encoded.get(name);
-    if (known) return known;
     const { type, ne, values } = this.#source(name);
+    const known = this.#encoded.get(values);
+    if (known) return known;
     const raw = new Uint8Array(values.buffer);
     const bytes = ["f32", "i32"].includes(type.name) ? raw : await this.native.quantize({
       srcType: ggmlType("f32"),
@@ -319,7 +324,7 @@ export class CaseData {
       weights: type.name.startsWith("iq") ? new Float32Array(ne[0]).fill(1) : undefined,
     });
     assert.equal(bytes.length, rowBytes(type, ne[0]) * count(ne) / ne[0]);
-    this.#encoded.set(name, bytes);
+    this.#encoded.set(values, bytes);
     return bytes;
   }
 }

@@ -1,7 +1,6 @@
 /** Cases of the ops in core/program/reference/cached.ts: rows of several sequences, over several pages, in caches of every type. */
 import type { Segment, Stream, T } from "../../../core/program/program.ts";
-import { type CacheType, type CaseBuilder, type Fill, normal, type OpCase, whole } from "../case.ts";
-import { NMSE, type Size } from "./mod.ts";
+import { type CacheType, type CaseBuilder, type Fill, NMSE, normal, type OpCase, type Size, whole } from "../case.ts";
 
 const CACHE_TYPES: readonly CacheType[] = ["f32", "f16", "q8_0"];
 
@@ -60,6 +59,15 @@ function attentionCases(): OpCase[] {
     });
     attention("values are the first numbers of two key heads", [66, 3], (b) => {
       attend(b, b.act("q", [64, 4]), { k: kept(b, "latent", 128) }, { n_head_kv: 2, dv: 32 });
+    });
+    attention("heads of 256, 8 to a key head", [40, 2], (b) => {
+      attend(b, b.act("q", [256, 16]), keysAndValues(b, 256, 2), { n_head_kv: 2 });
+    });
+    attention("33 sequences at once", Array.from({ length: 33 }, (_, i) => 1 + (i * 31) % 70), (b) => {
+      attend(b, b.act("q", [32, 2]), keysAndValues(b, 32, 1), { n_head_kv: 1 });
+    });
+    attention("scores far apart", [70], (b) => {
+      attend(b, b.act("q", [64, 2], normal(20)), keysAndValues(b, 64, 1), { n_head_kv: 1 });
     });
     attention("scores through a soft cap, q a slice", [90], (b) => {
       attend(b, b.act("q", [80, 4], normal(3)).slice(8, 64), keysAndValues(b, 64, 2), { n_head_kv: 2, softcap: 2.5 });

@@ -1,7 +1,6 @@
 /** Cases of the ops in core/program/reference/choose.ts. Numbers that are compared lie apart by more than rounding, or are equal. */
 import { SCORE_KIND, type ScoreKind } from "../../../core/program/ops.ts";
-import { normal, oneOf, type OpCase } from "../case.ts";
-import { NMSE, type Size } from "./mod.ts";
+import { NMSE, normal, oneOf, type OpCase, type Size } from "../case.ts";
 
 /** Logits that are equal or 0.37 apart, and whose sums of scores do not meet by symmetry. */
 const apart = oneOf(...Array.from({ length: 17 }, (_, i) => 0.11 + 0.37 * (i - 8)));

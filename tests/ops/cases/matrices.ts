@@ -1,7 +1,6 @@
 /** Cases of the ops in core/program/reference/matrices.ts. */
 import { GGML_TYPES, type GgmlType } from "../../../core/gguf/types.ts";
-import { normal, type OpCase, whole } from "../case.ts";
-import { NMSE, type Size } from "./mod.ts";
+import { NMSE, normal, type OpCase, type Size, whole } from "../case.ts";
 
 const NOT_WEIGHTS = new Set(["q8_1", "q8_K", "i8", "i16", "i32", "i64", "f64"]);
 const FLOATS = new Set(["f32", "f16", "bf16"]);
@@ -46,6 +45,27 @@ export function matrixCases(size: Size): OpCase[] {
       });
     }
     if (big) continue;
+    if (type.block > 1 && type.block < 256) {
+      // Rows that are not whole superblocks of 256, as narrow experts have.
+      for (const n of [3 * type.block, 256 + 3 * type.block]) {
+        cases.push({
+          name: `MUL_MAT ${type.name} [${n}, 10] x 7`,
+          sequences: [7],
+          nmse,
+          build(b) {
+            b.out("y", b.op.mul_mat(b.weight("w", [n, 10], w), b.act("x", [n])));
+          },
+        }, {
+          name: `MUL_MAT_ID ${type.name} [${n}, 10, 3] x 7`,
+          sequences: [7],
+          nmse,
+          build(b) {
+            const ids = b.rowsOf("ids", [2], (next) => different(next, 2, 3));
+            b.out("y", b.op.mul_mat_id(b.weight("w", [n, 10, 3], w), b.act("x", [n]), ids));
+          },
+        });
+      }
+    }
     cases.push({
       name: `MUL_MAT_ID ${type.name} with a row for each expert, source a slice`,
       sequences: [13],

@@ -3,14 +3,12 @@
  * benchmarks of all backends run this one list; `size` says how large its shapes are.
  * @module
  */
-import type { OpCase } from "../case.ts";
+import type { OpCase, Size } from "../case.ts";
 import { cachedCases } from "./cached.ts";
 import { chooseCases } from "./choose.ts";
 import { matrixCases } from "./matrices.ts";
 import { rowCases } from "./rows.ts";
 import { stateCases } from "./states.ts";
-
-export type Size = "test" | "bench";
 
 export function opCases(size: Size): OpCase[] {
   const cases = [
@@ -27,15 +25,3 @@ export function opCases(size: Size): OpCase[] {
   }
   return cases;
 }
-
-/** Bounds of the mean squared error that belong to how numbers are kept, not to an op. */
-export const NMSE = {
-  /** f32 arithmetic with float weights. */
-  f32: 1e-11,
-  /** e^x and the like are involved, or sums of differences. */
-  curve: 1e-10,
-  /** Matrices that are quantized: activations are rounded to 14 bits (a card: to f16). */
-  quantized: 1e-6,
-  /** A q8_0 cache: a number between two codes may become either. */
-  q8_0: 1e-6,
-} as const;

@@ -7,8 +7,7 @@ import {
   UNARY_KIND,
   type UnaryKind,
 } from "../../../core/program/ops.ts";
-import { normal, type OpCase } from "../case.ts";
-import { NMSE, type Size } from "./mod.ts";
+import { NMSE, normal, type OpCase, type Size } from "../case.ts";
 
 /** `a`, `b` of the kinds that take them. */
 const UNARY_PARAMS: Partial<Record<UnaryKind, [a: number, b: number]>> = {

@@ -1,7 +1,6 @@
 /** Cases of the ops in core/program/reference/states.ts: sequences that begin, go on and are mixed with others. */
 import type { DeltaRule } from "../../../core/program/ops.ts";
-import { normal, type OpCase } from "../case.ts";
-import { NMSE, type Size } from "./mod.ts";
+import { NMSE, normal, type OpCase, type Size } from "../case.ts";
 
 export function stateCases(size: Size): OpCase[] {
   const big = size === "bench";
@@ -46,6 +45,23 @@ export function stateCases(size: Size): OpCase[] {
         });
       }
     }
+  }
+  if (!big) {
+    cases.push({
+      name: "DELTA of heads of 128",
+      sequences: [20, 1],
+      nmse: NMSE.curve,
+      build(b) {
+        const x = {
+          q: b.act("q", [128, 2], normal(0.1)),
+          k: b.act("k", [128, 2], normal(0.09)),
+          v: b.act("v", [128, 4]),
+          g: b.act("g", [128, 4], (next) => -8 * next() ** 4), // some channels forget at once
+          beta: b.act("beta", [1, 4], (next) => next()),
+        };
+        b.out("y", b.op.delta("state", x));
+      },
+    });
   }
   cases.push({
     name: "CONV and DELTA with a cache of keys beside their states",
