@@ -5,7 +5,7 @@
  * a recurrent state not at all: for these a sequence keeps points, forks of itself at earlier lengths, and goes back to one.
  * @module
  */
-import { PageList } from "./pages.ts";
+import type { PageList } from "./pages.ts";
 
 /** What the engine gives its sequences. */
 export interface SequenceOwner {
