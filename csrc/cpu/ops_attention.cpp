@@ -141,7 +141,8 @@ void CpuExec::index(const Op &op) {
       if (has_candidates) {
         uint32_t *list = lists + b * index_rows_;
         const Lines ids = lines(op.src[BL_SRC_INDEX_CANDIDATES]);
-        std::vector<int32_t> blocks(reinterpret_cast<const int32_t *>(ids.of(first + b)), reinterpret_cast<const int32_t *>(ids.of(first + b)) + ids.n);
+        const int32_t *listed = reinterpret_cast<const int32_t *>(ids.of(first + b));
+        std::vector<int32_t> blocks(listed, listed + ids.n);
         std::sort(blocks.begin(), blocks.end());
         blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
         row[b].n = 0;

@@ -68,7 +68,8 @@ void CpuExec::router(const Op &op) {
           for (uint64_t i = 0; i < n; i++) scores[i] = std::sqrt(scores[i]);
       }
       // Without a bias the logits rank as the scores do, and still do where scores round to the same number.
-      for (uint64_t i = 0; i < n; i++) ranked[i] = ordered(bias == nullptr && n_group == 1 ? logits[i] : bias == nullptr ? scores[i] : scores[i] + bias[i]);
+      const float *ranks = bias == nullptr && n_group == 1 ? logits : scores.data();
+      for (uint64_t i = 0; i < n; i++) ranked[i] = ordered(bias == nullptr ? ranks[i] : ranks[i] + bias[i]);
       if (n_group > 1) keep_groups(ranked, n_group, per_group, n_used, group_top, heap);
       int32_t *chosen = ids + r * k;
       if (has_given) {

@@ -21,7 +21,8 @@ void CpuExec::conv(const Op &op) {
   float *y = result(op.dst[0]);
   by_rows(in_->n_tok, n * n_tap, [&](uint64_t begin, uint64_t end, uint32_t) {
     std::vector<const float *> taps(n_tap);
-    size_t i = size_t(std::upper_bound(runs_.begin(), runs_.end(), begin, [](uint64_t t, const RowBlock &r) { return t < r.begin; }) - runs_.begin()) - 1;
+    const auto later = std::upper_bound(runs_.begin(), runs_.end(), begin, [](uint64_t t, const RowBlock &r) { return t < r.begin; });
+    size_t i = size_t(later - runs_.begin()) - 1;
     for (uint64_t t = begin; t < end; t++) {
       if (t >= runs_[i].end) i++;
       const RowBlock &run = runs_[i];

@@ -54,7 +54,7 @@ CpuTensor::CpuTensor(ThreadPool &pool, const TensorSource &s) {
     return;
   }
   // A table that rows are only taken from may be far larger than memory: it stays in the file wherever its numbers can be read.
-  const bool aligned = reinterpret_cast<uintptr_t>(s.data) % (s.uses == BL_USE_ROWS ? t.bytes : 32) == 0;
+  const bool aligned = reinterpret_cast<uintptr_t>(s.data) % ((s.uses & (BL_USE_MUL_MAT | BL_USE_VECTOR)) == 0 ? t.bytes : 32) == 0;
   if (s.file != nullptr && (s.uses & BL_USE_VECTOR) == 0 && (aligned || t.block > 1)) {
     file_ = s.file;
     rows = s.data;

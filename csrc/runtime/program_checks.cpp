@@ -32,8 +32,9 @@ void settle_view(Program &p, uint32_t id) {
     last += (unsigned __int128)t.nb[i] * (t.dim[i + 1] - 1);
   }
   if (last >= of.row_elems)
-    fail(BL_ERR_PROGRAM, "Cannot read program: tensor %u, rows %s from element %llu with strides %llu, %llu, reaches past the %llu elements of tensor %u's rows",
-         id, row_text(t.dim).c_str(), (unsigned long long)t.start, (unsigned long long)t.nb[0], (unsigned long long)t.nb[1],
+    fail(BL_ERR_PROGRAM,
+         "Cannot read program: tensor %u, rows %s from element %llu with strides %llu, %llu, reaches past the %llu elements of tensor %u's rows", id,
+         row_text(t.dim).c_str(), (unsigned long long)t.start, (unsigned long long)t.nb[0], (unsigned long long)t.nb[1],
          (unsigned long long)of.row_elems, t.root);
 }
 

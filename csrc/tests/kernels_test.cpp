@@ -440,7 +440,8 @@ void attention() {
   for (const uint32_t type : {TYPE_F32, TYPE_F16, TYPE_Q8_0})
     for (const Case &c : {Case{1, 0, 1, false, false, 0}, {2, 20, 1, false, false, 0}, {3, 0, 1, true, true, 0}, {4, 20, 1, false, true, 5},
                           {20, 33, 1, true, false, 0}, {2, 0, 4, false, false, 0}, {9, 40, 4, true, true, 3}}) {
-      const uint32_t n_kv = 2, dim_k = type == TYPE_Q8_0 ? c.n_rep == 4 ? 48 : 64 : 40, dim_v = type == TYPE_Q8_0 ? 32 : 20, n = 75, page_size = 8, n_page = 10;
+      const uint32_t dim_k = type == TYPE_Q8_0 ? c.n_rep == 4 ? 48 : 64 : 40, dim_v = type == TYPE_Q8_0 ? 32 : 20;
+      const uint32_t n_kv = 2, n = 75, page_size = 8, n_page = 10;
       const uint32_t n_head = n_kv * c.n_rep, page_rows = page_size / c.ratio;
       AttentionJob job{};
       AttentionSegment &g = job.segment[0];

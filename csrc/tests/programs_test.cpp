@@ -56,7 +56,8 @@ void mutations(const std::vector<Case> &cases) {
       n_program++;
       // What fits as well as it does: outputs may have become larger or smaller.
       std::vector<uint8_t> out(first.output_bytes());
-      if (bl_program_scratch_bytes(p) < (64u << 20)) bl_program_step(p, first.input.data(), first.input.size(), out.data(), out.size(), mask, err, sizeof err);
+      if (bl_program_scratch_bytes(p) < (64u << 20))
+        bl_program_step(p, first.input.data(), first.input.size(), out.data(), out.size(), mask, err, sizeof err);
       bl_program_free(p);
     }
     bl_program *p = nullptr;
@@ -95,7 +96,8 @@ void refusals() {
   check(bl_file_open(rt, reinterpret_cast<const uint8_t *>("/"), &f, err, sizeof err) == BL_ERR_IO, "a folder");
 
   bl_cache *cache = nullptr;
-  const uint32_t types[3] = {TYPE_F16, TYPE_Q8_0, TYPE_F32}, sizes[3] = {24, 64, 5}, ratios[3] = {1, 4, 16}, odd_ratios[3] = {1, 3, 16}, zeros[3] = {1, 0, 1};
+  const uint32_t types[3] = {TYPE_F16, TYPE_Q8_0, TYPE_F32}, sizes[3] = {24, 64, 5};
+  const uint32_t ratios[3] = {1, 4, 16}, odd_ratios[3] = {1, 3, 16}, zeros[3] = {1, 0, 1};
   check(bl_cache_create(rt, 0, 3, types, sizes, odd_ratios, 8, 5, &cache, err, sizeof err) == BL_ERR_ARGUMENT, "a ratio that cuts pages");
   check(bl_cache_create(rt, 0, 3, types, sizes, zeros, 8, 5, &cache, err, sizeof err) == BL_ERR_ARGUMENT, "a ratio of 0");
   check(bl_cache_create(rt, 0, 3, types, ratios, ratios, 8, 5, &cache, err, sizeof err) == BL_ERR_ARGUMENT, "a q8_0 row of 4");
