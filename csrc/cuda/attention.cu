@@ -142,6 +142,11 @@ __device__ void chunk_state(const uint8_t *queries, const uint8_t *keys, const u
       }
     }
   }
+  if (p.softcap != 0.0f)
+#pragma unroll
+    for (int n = 0; n < KEY_TILES; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) s[n][i] = capped(s[n][i], p.scale, p.softcap);
   largest[0] = largest[1] = -INFINITY;
 #pragma unroll
   for (int n = 0; n < KEY_TILES; n++)
@@ -149,7 +154,6 @@ __device__ void chunk_state(const uint8_t *queries, const uint8_t *keys, const u
     for (int i = 0; i < 4; i++) {
       const int32_t key = int32_t(first_key) + n * 8 + 2 * t + i % 2, at = position[i / 2];
       const bool seen = key <= at && (window == 0 || key + int32_t(window) > at);
-      if (p.softcap != 0.0f) s[n][i] = capped(s[n][i], p.scale, p.softcap);
       s[n][i] = seen ? __fmul_rn(s[n][i], scale) : -INFINITY;
       largest[i / 2] = fmaxf(largest[i / 2], s[n][i]);
     }

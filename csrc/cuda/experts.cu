@@ -56,7 +56,8 @@ __global__ __launch_bounds__(N_WARP *WARP) void router_kernel(const __grid_const
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const uint32_t row = blockIdx.x * N_WARP + warp;
   if (row >= row_count(p.rows)) return;
-  float *score = shared + warp * (2 * p.n_expert + p.n_group), *ranked = score + p.n_expert, *group = ranked + p.n_expert;
+  const bool plain = p.bias == nullptr && p.n_group <= 1;  // ranked by their scores
+  float *score = shared + warp * (2 * p.n_expert + p.n_group), *ranked = plain ? score : score + p.n_expert, *group = score + 2 * p.n_expert;
   const float *logits = p.logits + uint64_t(row) * p.n_expert;
 
   if (p.score == BL_SCORE_SOFTMAX) {
@@ -73,7 +74,8 @@ __global__ __launch_bounds__(N_WARP *WARP) void router_kernel(const __grid_const
     for (uint32_t i = lane; i < p.n_expert; i += WARP)
       score[i] = p.score == BL_SCORE_SIGMOID ? sigmoid(logits[i]) : __fsqrt_rn(softplus(logits[i]));
   }
-  for (uint32_t i = lane; i < p.n_expert; i += WARP) ranked[i] = p.bias != nullptr ? __fadd_rn(score[i], p.bias[i]) : score[i];
+  if (!plain)
+    for (uint32_t i = lane; i < p.n_expert; i += WARP) ranked[i] = p.bias != nullptr ? __fadd_rn(score[i], p.bias[i]) : score[i];
   __syncwarp();
 
   if (p.n_group > 1 && p.given == nullptr) {  // experts of the other groups take no part
@@ -99,18 +101,18 @@ __global__ __launch_bounds__(N_WARP *WARP) void router_kernel(const __grid_const
     if (p.given != nullptr) {
       at = uint32_t(p.given[uint64_t(row) * p.k + slot]);
       if (at >= p.n_expert) at = 0;
+      best = score[at];
     } else {
       at = best_of(ranked, p.n_expert, lane, best);
-      if (at == MAX_EXPERTS) at = slot;  // scores that are not numbers: any valid expert
+      if (at == MAX_EXPERTS) at = slot, best = 0.0f;  // scores that are not numbers: any valid expert
+      else if (!plain) best = score[at];
     }
-    best = score[at];
     if (!(best > -INFINITY)) best = 0.0f;
     total = __fadd_rn(total, best);
-    __syncwarp();
     if (lane == 0) {
       p.ids[uint64_t(row) * p.k + slot] = int32_t(at);
       p.weights[uint64_t(row) * p.k + slot] = best;
-      ranked[at] = -INFINITY;  // taken
+      if (p.given == nullptr) ranked[at] = -INFINITY;  // taken
     }
     __syncwarp();
   }

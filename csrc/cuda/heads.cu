@@ -81,12 +81,13 @@ __global__ __launch_bounds__(N_WARP *WARP) void heads_kernel(const __grid_consta
   }
   if (job.y != nullptr)
     for (uint32_t i = lane; i < job.head_dim; i += WARP) job.y[at + i] = v[i];
-  const uint32_t end = uint32_t(position) + 1;
-  if (job.cache.base != nullptr && (job.cache.ratio == 1 || end % job.cache.ratio == 0)) {
-    const int32_t *pages = job.table.pages + uint64_t(p.seqs[token]) * job.table.n_page;
-    uint8_t *row = stream_row(job.cache, pages, job.table.page_size, end / job.cache.ratio - 1);
-    if (row != nullptr) write_cache(job, row, head, v, lane);
-  }
+  if (job.cache.base == nullptr) return;
+  const uint32_t ratio = job.cache.ratio, end = uint32_t(position) + 1;
+  const int32_t *pages = job.table.pages + uint64_t(p.seqs[token]) * job.table.n_page;
+  uint8_t *row = nullptr;
+  if (ratio == 1) row = cache_row(job.cache, pages, job.table.page_size, uint32_t(position));
+  else if (end % ratio == 0) row = stream_row(job.cache, pages, job.table.page_size, end / ratio - 1);
+  if (row != nullptr) write_cache(job, row, head, v, lane);
 }
 
 }  // namespace

@@ -40,17 +40,20 @@ template <RowOp OP>
 __global__ void rows_kernel(const __grid_constant__ RowsArgs p) {
   __shared__ float partial[MAX_WARPS * MAX_WARPS];
   release();
-  depend();
   const int lane = threadIdx.x % WARP;
   const uint32_t n_warp = blockDim.x / WARP * gridDim.y;  // of the row, over all blocks (norms have one)
   const uint32_t warp = blockIdx.y * (blockDim.x / WARP) + threadIdx.x / WARP;
   const uint32_t row = blockIdx.x * blockDim.y + threadIdx.y;
-  const bool live = row < row_count(p.rows);
+  const uint32_t n_sb = ceil_div(p.n, SB);
   constexpr bool NORM = OP == RowOp::norm || OP == RowOp::add_norm;
+  float weight[8];  // of the norm, for the warp's first superblock: weights do not change, so this need not wait for the grid before
+  if constexpr (NORM)
+    if (p.w != nullptr && warp < n_sb) load8f(p.w, warp * SB + lane * 8, p.n, p.n % 4 != 0, weight);
+  depend();
+  const bool live = row < row_count(p.rows);
   if constexpr (!NORM)
     if (!live) return;  // nobody waits in a barrier
   const uint64_t src = live ? (p.gather != nullptr ? uint32_t(p.gather[row]) : row) : 0;
-  const uint32_t n_sb = ceil_div(p.n, SB);
 
   auto load = [&](uint32_t k, float (&v)[8]) {
     if (p.n_expert_used != 0) {
@@ -124,10 +127,9 @@ __global__ void rows_kernel(const __grid_constant__ RowsArgs p) {
 #pragma unroll
       for (int i = 0; i < 8; i++) v[i] = __fmul_rn(v[i], factor);
       if (p.w != nullptr) {
-        float w[8];
-        load8f(p.w, k, p.n, p.n % 4 != 0, w);
+        if (sb != warp) load8f(p.w, k, p.n, p.n % 4 != 0, weight);
 #pragma unroll
-        for (int i = 0; i < 8; i++) v[i] = __fmul_rn(v[i], w[i]);
+        for (int i = 0; i < 8; i++) v[i] = __fmul_rn(v[i], weight[i]);
       }
     }
     if (p.y != nullptr) store8f(p.y + uint64_t(row) * p.n, k, p.n, v);
