@@ -50,6 +50,19 @@ Deno.test("bindModel() names what a model file lacks or has wrong", async () => 
   await refuses("model.architecture", "llama", {
     written: { "general.architecture": { type: "str", value: "nonesuch" } },
   }, /nonesuch.*llama/);
+  for (
+    const [name, said] of [["raon", /Raon-1.*linear attention/], [
+      "mistral-large4",
+      /Mistral Large 4.*softmax/,
+    ]] as const
+  ) {
+    await refuses(
+      "model.architecture",
+      "llama",
+      { written: { "general.architecture": { type: "str", value: name } } },
+      said,
+    );
+  }
   const set = (key: string, value: number): FamilyOptions => ({
     written: { [`qwen3moe.${key}`]: { type: "u32", value } },
   });

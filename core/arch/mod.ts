@@ -22,6 +22,7 @@ import { qwen2 } from "./qwen2.ts";
 import { qwen3 } from "./qwen3.ts";
 import { qwen3next } from "./qwen3next.ts";
 import { qwen4exp } from "./qwen4exp.ts";
+import { unpublished } from "./unpublished.ts";
 
 export type { Architecture, Spec } from "./architecture.ts";
 export type { ModelFile } from "./keys.ts";
@@ -48,19 +49,16 @@ export const ARCHITECTURES: readonly Architecture<any>[] = [
   qwen3next,
 ];
 
-/** Families that are known and cannot run yet, and why. */
-const REFUSED: Readonly<Record<string, string>> = {};
-
 /** @throws {ModelError} `model.architecture` when the file's architecture is not known */
 export function architectureOf(file: ModelFile): Architecture {
   const name = file.metadata.str("general.architecture");
   const found = ARCHITECTURES.find((a) => a.names.includes(name));
   if (found) return found;
-  const names = ARCHITECTURES.flatMap((a) => a.names);
+  const names = ARCHITECTURES.flatMap((a) => a.names), why = unpublished(name);
   throw new ModelError(
     "model.architecture",
-    REFUSED[name]
-      ? `Cannot run ${file.name}: general.architecture is "${name}": ${REFUSED[name]}`
+    why
+      ? `Cannot run ${file.name}: general.architecture is "${name}": ${why}`
       : `Cannot run ${file.name}: general.architecture is "${name}", expected one of ${names.join(", ")}`,
     { at: { file: file.name, got: name, expected: names } },
   );

@@ -173,6 +173,15 @@ Deno.test("prepare() refuses unknown architectures with those it knows, and take
   assert.equal(error.code, "model.unknown_architecture");
   assert.match(error.message, /"OtherForCausalLM"/);
   assert.match(error.hint!, /Qwen3ForCausalLM/);
+  for (
+    const [name, said] of [["RaonForCausalLM", /Raon-1/], ["MistralLarge4ForCausalLM", /Mistral Large 4/]] as const
+  ) {
+    const named = await refused((_, config) => {
+      config.architectures = [name];
+    });
+    assert.match(named.message, said);
+    assert.equal(named.hint, undefined, "--arch of another family would make a file that answers nonsense");
+  }
   await withFolder(async (dir) => {
     writeCheckpoint(`${dir}model`, { ...qwen3, config: { ...qwen3.config, architectures: ["OtherForCausalLM"] } });
     const made = await prepare(`${dir}model`, `${dir}o.gguf`, { arch: "qwen3" });

@@ -2,6 +2,7 @@
  * All families that `prepare` knows, by class name and by architecture.
  * @module
  */
+import { unpublished } from "../../../core/arch/unpublished.ts";
 import { ModelError } from "../../../core/errors.ts";
 import type { Config } from "../config.ts";
 import type { Family } from "../family.ts";
@@ -98,7 +99,13 @@ export function familyOf(c: Config, arch?: string): Family {
   );
   if (family) return family;
   const known = arch === undefined ? FAMILIES.flatMap((f) => f.classes) : [...new Set(FAMILIES.map((f) => f.arch))];
+  const why = unpublished(`${wanted} ${c.raw("model_type")}`);
   const found = wanted === undefined ? `${c.file} names no architecture` : `architecture "${wanted}" is not known`;
+  if (why) {
+    throw new ModelError("model.unknown_architecture", `Cannot prepare the checkpoint of ${c.file}: ${found}: ${why}`, {
+      at: { file: c.file, got: wanted ?? null, expected: known },
+    });
+  }
   throw new ModelError("model.unknown_architecture", `Cannot prepare the checkpoint of ${c.file}: ${found}`, {
     at: { file: c.file, got: wanted ?? null, expected: known },
     hint: `known are ${known.join(", ")}; --arch names one that fits`,
