@@ -49,7 +49,9 @@ const steps: [name: string, args: string[]][] = [
   ["check", ["check", "--quiet", "--lock", "tests/deno.lock", "."]],
   ["doc", ["doc", "--lint", "--quiet", "mod.ts"]],
   ["imports", ["run", "-A", "scripts/check_imports.ts"]],
+  ["ops", ["run", "-A", "scripts/gen_ops.ts", "--check"]],
   ["abi", ["run", "-A", "scripts/check_abi.ts"]],
+  ["http docs", ["run", "-A", "scripts/gen_http_docs.ts", "--check"]],
 ];
 for (const [name, args] of steps) {
   const { code } = await run(args);
