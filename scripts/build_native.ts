@@ -286,7 +286,6 @@ async function build(options: Options): Promise<void> {
     await compileAll(device, options);
     const all = [...host.filter((j) => !j.source.endsWith("/card_devices_none.cpp")), ...device].map((j) => j.object);
     const cudaLink = [
-      "-shared",
       "-cudart",
       "static",
       "-ccbin",
@@ -294,7 +293,13 @@ async function build(options: Options): Promise<void> {
       "-Xcompiler",
       "-pthread,-static-libstdc++,-static-libgcc",
     ];
-    await link(nvcc.command, cudaLink, all, join(out, `libbloomery_cuda.${extension}`));
+    await link(nvcc.command, ["-shared", ...cudaLink], all, join(out, `libbloomery_cuda.${extension}`));
+    if (options.test) { // for a card, which this machine may lack: `native_tests_cuda CASES 1`
+      const tests = list("tests", ".cpp").map((file) => compileJob(objects, file, cxx, flags));
+      for (const j of tests) used.add(j.object);
+      await compileAll(tests, options);
+      await link(nvcc.command, cudaLink, [...all, ...tests.map((j) => j.object)], join(out, "native_tests_cuda"));
+    }
   }
 
   if (options.test) {

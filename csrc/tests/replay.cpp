@@ -103,7 +103,13 @@ std::vector<std::vector<uint8_t>> run(const Case &c, uint32_t device, uint32_t n
   return all;
 }
 
-void compare(const Case &c, const std::vector<std::vector<uint8_t>> &got) {
+// A card's tensor cores take the probabilities of attention over f16 and q8_0 caches as halves: 11 bits of each.
+double bound_of(const Case &c, uint32_t device) {
+  const bool halves = c.name.rfind("ATTENTION f16", 0) == 0 || c.name.rfind("ATTENTION q8_0", 0) == 0;
+  return device != 0 && halves ? std::max(double(c.nmse), 1e-6) : double(c.nmse);
+}
+
+void compare(const Case &c, uint32_t device, const std::vector<std::vector<uint8_t>> &got) {
   for (size_t o = 0; o < c.is_i32.size(); o++) {
     double error = 0, norm = 0;
     bool equal = true, finite = true;
@@ -123,7 +129,7 @@ void compare(const Case &c, const std::vector<std::vector<uint8_t>> &got) {
     }
     char text[64];
     snprintf(text, sizeof text, "output %zu: NMSE %.3g", o, norm == 0 ? error : error / norm);
-    check(c.is_i32[o] ? equal : finite && error <= double(c.nmse) * norm, (c.name + ":").c_str(), text);
+    check(c.is_i32[o] ? equal : finite && error <= bound_of(c, device) * norm, (c.name + ":").c_str(), text);
   }
 }
 
@@ -190,7 +196,7 @@ std::vector<uint8_t> on_device(std::vector<uint8_t> program, uint32_t device) {
 void replay_tests(const std::vector<Case> &cases, uint32_t device) {
   for (const Case &c : cases) {
     const auto got = run(c, device, 1);
-    compare(c, got);
+    compare(c, device, got);
     if (device == 0) check(got == run(c, device, 3), (c.name + ":").c_str(), "the same bits for any number of threads");
   }
 }
