@@ -4,24 +4,32 @@
  */
 import { ModelError } from "../errors.ts";
 import type { Architecture } from "./architecture.ts";
+import { cohere2 } from "./cohere2.ts";
 import { deepseek2 } from "./deepseek2.ts";
 import { deepseek32 } from "./deepseek32.ts";
 import { deepseek4 } from "./deepseek4.ts";
 import { deepseek41 } from "./deepseek41.ts";
-import type { ModelFile } from "./keys.ts";
 import { gemma3 } from "./gemma3.ts";
+import { glm4 } from "./glm4.ts";
 import { glm4moe } from "./glm4moe.ts";
 import { glm5Next } from "./glm5_next.ts";
 import { gptOss } from "./gpt_oss.ts";
+import { granite } from "./granite.ts";
+import { hunyuan } from "./hunyuan.ts";
+import type { ModelFile } from "./keys.ts";
 import { kimiK3 } from "./kimi_k3.ts";
 import { kimiLinear } from "./kimi_linear.ts";
 import { llama } from "./llama.ts";
 import { mimo2 } from "./mimo2.ts";
 import { minimaxM2 } from "./minimax_m2.ts";
+import { olmo2 } from "./olmo2.ts";
+import { phi3 } from "./phi3.ts";
 import { qwen2 } from "./qwen2.ts";
 import { qwen3 } from "./qwen3.ts";
 import { qwen3next } from "./qwen3next.ts";
 import { qwen4exp } from "./qwen4exp.ts";
+import { stablelm } from "./stablelm.ts";
+import { starcoder2 } from "./starcoder2.ts";
 
 export type { Architecture, Spec } from "./architecture.ts";
 export type { ModelFile } from "./keys.ts";
@@ -46,6 +54,14 @@ export const ARCHITECTURES: readonly Architecture<any>[] = [
   deepseek41,
   qwen4exp,
   qwen3next,
+  cohere2,
+  glm4,
+  granite,
+  hunyuan,
+  olmo2,
+  phi3,
+  stablelm,
+  starcoder2,
 ];
 
 /** Families that are known and cannot run yet, and why. */
