@@ -76,6 +76,8 @@ const TINY: Readonly<Record<string, readonly string[]>> = {
   stablelm: ["stablelm"],
   "hunyuan-dense": ["hunyuan_dense"],
   "hunyuan-moe": ["hunyuan_moe"],
+  gemma4: ["gemma4", "gemma4_moe"],
+  gemma3n: ["gemma3n"],
 };
 
 /** Names of the checkpoints whose architecture this version runs. */

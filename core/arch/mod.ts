@@ -10,6 +10,8 @@ import { deepseek32 } from "./deepseek32.ts";
 import { deepseek4 } from "./deepseek4.ts";
 import { deepseek41 } from "./deepseek41.ts";
 import { gemma3 } from "./gemma3.ts";
+import { gemma3n } from "./gemma3n.ts";
+import { gemma4 } from "./gemma4.ts";
 import { glm4 } from "./glm4.ts";
 import { glm4moe } from "./glm4moe.ts";
 import { glm5Next } from "./glm5_next.ts";
@@ -62,6 +64,8 @@ export const ARCHITECTURES: readonly Architecture<any>[] = [
   phi3,
   stablelm,
   starcoder2,
+  gemma4,
+  gemma3n,
 ];
 
 /** Families that are known and cannot run yet, and why. */
