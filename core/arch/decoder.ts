@@ -7,7 +7,7 @@ import type { GateKind, UnaryKind } from "../program/ops.ts";
 import type { Ops, T, Weights } from "../program/program.ts";
 import type { Spec } from "./architecture.ts";
 import type { Keys } from "./keys.ts";
-import { readRope, type Rope } from "./rope.ts";
+import { readRope, type Rope, ropeContext } from "./rope.ts";
 
 export interface DecoderSpec extends Spec {
   readonly n_head: number;
@@ -34,8 +34,15 @@ export function readSpec(k: Keys): Spec {
     n_nextn,
     n_embd,
     n_vocab: k.file.tensor("token_embd.weight").ne[1] ?? 1,
-    n_ctx_train: k.u32("context_length"),
+    n_ctx_train: ropeContext(k, k.u32("context_length")),
   };
+}
+
+/** Files of families with LayerNorm name their epsilon otherwise; some have both. */
+function normEps(k: Keys): number {
+  const layer = "attention.layer_norm_epsilon", rms = "attention.layer_norm_rms_epsilon";
+  const eps = k.has(layer) ? k.f32(rms, 0) : k.f32(rms);
+  return k.f32(layer, eps);
 }
 
 /**
@@ -68,10 +75,7 @@ export function readDecoderSpec(k: Keys): DecoderSpec {
     head_dim,
     head_dim_v: k.u32("attention.value_length", Math.floor(n_embd / n_head)),
     n_ff: k.uniform("feed_forward_length", n_layer, 0),
-    // Files of families with LayerNorm name their epsilon otherwise; some have both.
-    norm_eps: k.has("attention.layer_norm_epsilon")
-      ? k.f32("attention.layer_norm_epsilon")
-      : k.f32("attention.layer_norm_rms_epsilon"),
+    norm_eps: normEps(k),
     rope: readRope(k, n_rot),
     attn_scale: k.f32("attention.scale", 0) || head_dim ** -0.5,
   };

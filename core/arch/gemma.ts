@@ -20,6 +20,8 @@ export interface GemmaLayer {
   readonly rope: Rope;
   /** The layer whose keys and values it reads; its own number where it has some. */
   readonly source: number;
+  /** It has no matrix of values: those are its keys before the norm. */
+  readonly same_kv: boolean;
 }
 
 /**
@@ -54,8 +56,7 @@ export function gemmaAttention(
   const q = linear(op, w, "attn_q", x, l.n_head * l.head_dim).heads(l.n_head);
   if (l.source === il) {
     const k = linear(op, w, "attn_k", x, l.n_head_kv * l.head_dim).heads(l.n_head_kv);
-    // Some layers have no matrix of values: those are their keys before the norm.
-    const v = w.has("attn_v") ? linear(op, w, "attn_v", x, l.n_head_kv * l.head_dim).heads(l.n_head_kv) : k;
+    const v = l.same_kv ? k : linear(op, w, "attn_v", x, l.n_head_kv * l.head_dim).heads(l.n_head_kv);
     const values = op.rms_norm(v, undefined, s.norm_eps);
     kept.set(il, op.kv(`blk.${il}`, turn(k, "k"), values, { window: l.window }));
   }

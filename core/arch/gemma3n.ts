@@ -35,7 +35,10 @@ function spec(k: Keys): Gemma3nSpec {
     scaled: false,
   });
   const window = k.u32("attention.sliding_window");
-  const sparsity = k.perLayer("activation_sparsity_scale", n_layer, 0);
+  // The quantile of no sparsity is -inf; some converters write 0.
+  const sparsity = k.perLayer("activation_sparsity_scale", n_layer, 0).map((a) => a === -Infinity ? 0 : a);
+  const odd = sparsity.find((a) => !Number.isFinite(a));
+  k.want(odd === undefined, "activation_sparsity_scale", odd, "finite numbers, or -inf for none");
   const n_stream = k.u32("altup.num_inputs"), active = k.u32("altup.active_idx", 0);
   k.want(n_stream >= 2 && n_stream <= 16, "altup.num_inputs", n_stream, "2 to 16");
   k.want(active < n_stream, "altup.active_idx", active, `less than altup.num_inputs ${n_stream}`);
@@ -48,6 +51,7 @@ function spec(k: Keys): Gemma3nSpec {
       window: is ? window : 0,
       rope: is ? near : s.rope,
       source: sources[il],
+      same_kv: false,
       sparsity: sparsity[il],
     })),
     n_embd_layer: k.u32("embedding_length_per_layer_input"),
@@ -92,7 +96,7 @@ function activated(op: Ops, w: Weights, s: Gemma3nSpec, il: number, x: T, kept: 
   const o = norm(gemmaAttention(op, w, s, l, il, a, kept), "post_attention_norm");
   x = op.scale(op.add(op.add(x, o), laurel), Math.SQRT1_2);
   const f = norm(x, "ffn_norm"), up = linear(op, w, "ffn_up", f, s.n_ff);
-  const gate = linear(op, w, "ffn_gate", f, s.n_ff), open = l.sparsity > 0 ? sparse(op, gate, l.sparsity) : gate;
+  const gate = linear(op, w, "ffn_gate", f, s.n_ff), open = l.sparsity !== 0 ? sparse(op, gate, l.sparsity) : gate;
   return op.add(x, norm(linear(op, w, "ffn_down", op.gate("gelu_tanh", open, up), s.n_embd), "post_ffw_norm"));
 }
 

@@ -33,6 +33,8 @@ function spec(k: Keys): Gemma4Spec {
   const sliding = slidingLayers(k, n_layer, 6), sources = kvSources(k, sliding);
   const width = (suffix: string, fallback?: number) => {
     const head_dim = k.u32(`attention.key_length${suffix}`, fallback);
+    const head_dim_v = k.u32(`attention.value_length${suffix}`, head_dim);
+    k.want(head_dim_v === head_dim, `attention.value_length${suffix}`, head_dim_v, `the keys' ${head_dim}`);
     const n_rot = k.u32(`rope.dimension_count${suffix}`, head_dim);
     const fits = n_rot >= 2 && n_rot % 2 === 0 && n_rot <= head_dim;
     k.want(fits, `rope.dimension_count${suffix}`, n_rot, `an even number up to the head's ${head_dim}`);
@@ -55,6 +57,7 @@ function spec(k: Keys): Gemma4Spec {
       n_head_kv: n_head_kv[il],
       n_ff: n_ff[il],
       source: sources[il],
+      same_kv: !is && !k.file.has(`blk.${il}.attn_v.weight`),
     })),
     moe: readMoe(k, { sum_min: 0, act: GELU }),
     n_embd_layer: k.u32("embedding_length_per_layer_input", 0),

@@ -16,6 +16,7 @@ interface GraniteSpec extends DecoderSpec, SharedMoeSpec {
   readonly embedding_scale: number;
   readonly residual_scale: number;
   readonly logit_scale: number;
+  readonly rotates: boolean;
 }
 
 function spec(k: Keys): GraniteSpec {
@@ -29,12 +30,13 @@ function spec(k: Keys): GraniteSpec {
     embedding_scale: k.f32("embedding_scale", 1),
     residual_scale: k.f32("residual_scale", 1),
     logit_scale,
+    rotates: k.bool("rope.scaling.finetuned", true), // what the key is used for in these files
   };
 }
 
 function layer(op: Ops, s: GraniteSpec, freqs: T, il: number, x: T): T { //                x [n_embd, n_tok]
   const w = op.weights(`blk.${il}`);
-  const turn = (y: T) => op.rope(y, freqs, { kind: "pairs", mscale: s.rope.mscale });
+  const turn = (y: T) => s.rotates ? op.rope(y, freqs, { kind: "pairs", mscale: s.rope.mscale }) : y;
   const a = op.rms_norm(x, w("attn_norm", [s.n_embd]), s.norm_eps);
   x = op.add(x, op.scale(selfAttention(op, w, s, il, a, { turn }), s.residual_scale));
   const f = op.rms_norm(x, w("ffn_norm", [s.n_embd]), s.norm_eps);

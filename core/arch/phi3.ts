@@ -1,28 +1,16 @@
 /**
  * Phi-3 and Phi-4 (`phi3`).
- * Differs from llama.ts: q, k and v in one matrix, gate and up in another; RoPE rotates halves of (a part of) each head. The models
- * for long contexts divide their angles by one list of factors up to the length they were trained at, and by another beyond; a
- * sequence is rotated by the first, and its length is what it holds for.
+ * Differs from llama.ts: q, k and v in one matrix, gate and up in another; RoPE rotates halves of (a part of) each head. A
+ * sliding window is kept where the file names it. Models for long contexts (LongRoPE) run up to the length of their shorter factors.
  * Source: Phi-3 (arXiv 2404.14219), LongRoPE (arXiv 2402.13753); huggingface/transformers `modeling_phi3.py`.
  * @module
  */
 import type { Ops, T } from "../program/program.ts";
 import type { Architecture } from "./architecture.ts";
 import { type DecoderSpec, embed, fusedFfn, head, readDecoderSpec, selfAttention } from "./decoder.ts";
-import type { Keys } from "./keys.ts";
 
 interface Phi3Spec extends DecoderSpec {
   readonly window: number;
-}
-
-function spec(k: Keys): Phi3Spec {
-  const s = readDecoderSpec(k);
-  const n_orig = k.u32("rope.scaling.original_context_length", s.n_ctx_train);
-  return {
-    ...s,
-    n_ctx_train: k.file.has("rope_factors_short.weight") ? Math.min(n_orig, s.n_ctx_train) : s.n_ctx_train,
-    window: k.u32("attention.sliding_window", 0),
-  };
 }
 
 function layer(op: Ops, s: Phi3Spec, freqs: T, il: number, x: T): T { //                   x [n_embd, n_tok]
@@ -40,4 +28,8 @@ function build(op: Ops, s: Phi3Spec): T {
   return head(op, s, x);
 }
 
-export const phi3: Architecture<Phi3Spec> = { names: ["phi3"], spec, build };
+export const phi3: Architecture<Phi3Spec> = {
+  names: ["phi3"],
+  spec: (k) => ({ ...readDecoderSpec(k), window: k.u32("attention.sliding_window", 0) }),
+  build,
+};
