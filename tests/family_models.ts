@@ -530,7 +530,8 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
       activation_sparsity_scale: floats(1, 0, 0.5),
       final_logit_softcapping: f32(3),
     },
-    fill: [[/altup_correct_scale/, (z) => 1 + 0.15 * z]],
+    // Streams begin below the size that they are scaled up from.
+    fill: [[/altup_correct_scale/, (z) => 1 + 0.15 * z], [/altup_proj/, (z) => 1e-4 * z]],
   },
 };
 

@@ -3,6 +3,9 @@ import assert from "node:assert/strict";
 import fc from "npm:fast-check@4.11.0";
 import { BloomeryError } from "../core/errors.ts";
 import { Engine } from "../core/engine/mod.ts";
+import type { DecoderSpec } from "../core/arch/decoder.ts";
+import { Keys } from "../core/arch/keys.ts";
+import { architectureOf } from "../core/arch/mod.ts";
 import { bindModel, buildProgram } from "../core/arch/model.ts";
 import type { GgufValue } from "../core/gguf/metadata.ts";
 import { openGguf } from "../core/gguf/read.ts";
@@ -66,6 +69,15 @@ Deno.test("bindModel() names what a model file lacks or has wrong", async () => 
     written: { "llama.rope.scaling.type": { type: "str", value: "twisted" } },
   });
   await refuses("model.missing_key", "gemma3", { missing: ["gemma3.attention.sliding_window"] }, /sliding_window/);
+});
+
+Deno.test("Gemma's 27B scales queries by n_embd / n_head", () => {
+  for (const [name, layers] of [["gemma2", 46], ["gemma3", 62]] as const) {
+    const file = familyFile(name), spec = () => architectureOf(file).spec(new Keys(file, name)) as DecoderSpec;
+    assert.equal(spec().attn_scale, 32 ** -0.5);
+    file.metadata.set(`${name}.block_count`, { type: "u32", value: layers });
+    assert.equal(spec().attn_scale, 16 ** -0.5);
+  }
 });
 
 Deno.test("LongRoPE: a file needs its shorter factors, and holds for the length they are for", async () => {

@@ -1,7 +1,7 @@
 /**
  * Command R7B and Command A (`cohere2`).
- * Differs from llama.ts: attention and feed-forward read the same norm and are added side by side; LayerNorm without bias; logits are
- * scaled. Three of four layers see a window and rotate, the others see all and do not.
+ * Differs from llama.ts: attention and feed-forward read the same norm and are added side by side; LayerNorm without bias;
+ * logits are scaled. Three of four layers see a window and rotate, the others see all and do not.
  * Source: Command A (arXiv 2504.00698); huggingface/transformers `modeling_cohere2.py`.
  * @module
  */

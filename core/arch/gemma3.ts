@@ -1,10 +1,11 @@
 /**
  * Gemma 2 (`gemma2`), and Gemma 3, text (`gemma3`).
  * Differs from llama.ts: embeddings times sqrt(n_embd); norms before and behind both sublayers; GELU; RoPE rotates halves. Norm
- * weights are stored with the 1 that the release adds. Gemma 3: RMSNorm on each q and k head; five of six layers see a window and
- * rotate by a base of their own, unscaled. Gemma 2: every other layer sees a window; scores and logits go through a soft cap.
- * Source: Gemma 2 (arXiv 2408.00118), Gemma 3 Technical Report (arXiv 2503.19786); huggingface/transformers `modeling_gemma2.py`,
- * `modeling_gemma3.py`.
+ * weights are stored with the 1 that the release adds. Gemma 3: RMSNorm on each q and k head; five of six layers see a window
+ * and rotate by a base of their own, unscaled. Gemma 2: every other layer sees a window; scores and logits go through a soft
+ * cap.
+ * Source: Gemma 2 (arXiv 2408.00118), Gemma 3 Technical Report (arXiv 2503.19786); huggingface/transformers
+ * `modeling_gemma2.py`, `modeling_gemma3.py`.
  * @module
  */
 import type { Ops, T } from "../program/program.ts";

@@ -1,9 +1,10 @@
 /**
  * Gemma 3n, text (`gemma3n`).
- * Differs from gemma4.ts: the residual is several streams (AltUp): a layer computes on one, after a prediction of all from all, and what it
- * found corrects them all. Beside attention runs a product of two narrow matrices (Laurel). In some layers only the gates above a quantile of
- * their row, taken as normal, are open.
- * Source: AltUp (arXiv 2301.13310), LAuReL (arXiv 2411.07501), Gemma 3n model card; huggingface/transformers `modeling_gemma3n.py`.
+ * Differs from gemma4.ts: the residual is several streams (AltUp): a layer computes on one, after a prediction of all from all,
+ * and what it found corrects them all. Beside attention runs a product of two narrow matrices (Laurel). In some layers only the
+ * gates above a quantile of their row, taken as normal, are open.
+ * Source: AltUp (arXiv 2301.13310), LAuReL (arXiv 2411.07501), Gemma 3n model card; huggingface/transformers
+ * `modeling_gemma3n.py`.
  * @module
  */
 import type { Ops, Segment, T, Weights } from "../program/program.ts";
@@ -79,12 +80,11 @@ function modalities(op: Ops, w: Weights, s: Gemma3nSpec, x: T): T {
   return op.unary("tanh", linear(op, w, "altup_router", normed, s.n_stream));
 }
 
-/** Rows of gates with all but their largest at 0. */
-function sparse(op: Ops, gate: T, sparsity: number): T {
-  const n = gate.ne[0], mean = op.dot(gate, op.constant(`mean.${n}`, new Float32Array(n).fill(1 / n)));
-  const centred = op.add(gate, op.scale(mean, -1));
-  const deviation = op.unary("signed_sqrt", op.scale(op.dot(centred, centred), 1 / n));
-  return op.unary("relu", op.add(centred, op.scale(deviation, -sparsity)));
+/** What each gate is above mean + `a` deviations of its row, and 0 below. */
+function sparse(op: Ops, gate: T, a: number): T {
+  const z = op.norm("layer", gate, undefined, 1e-30);
+  const deviation = op.scale(op.dot(z, gate), 1 / gate.ne[0]); // as z = (gate - mean) / deviation
+  return op.mul(op.unary("relu", op.scale(z, 1, -a)), deviation);
 }
 
 /** The sublayers on one stream: `[n_embd, n_tok]`. */

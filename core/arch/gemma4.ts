@@ -1,8 +1,9 @@
 /**
  * Gemma 4, text (`gemma4`).
- * Differs from gemma3.ts: norm weights are stored as they are used; layers that see all have wider heads, of which a part rotates, and
- * may take their keys as values; values are normed; the last layers read the keys and values of earlier ones; every layer adds
- * something of the token itself, and scales what leaves it. Routed: experts beside the dense block, behind norms of their own.
+ * Differs from gemma3.ts: norm weights are stored as they are used; layers that see all have wider heads, of which a part
+ * rotates, and may take their keys as values; values are normed; the last layers read the keys and values of earlier ones;
+ * every layer adds something of the token itself, and scales what leaves it. Routed: experts beside the dense block, behind
+ * norms of their own.
  * Source: Gemma 4 model cards; huggingface/transformers `modeling_gemma4.py`.
  * @module
  */

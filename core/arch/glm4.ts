@@ -1,7 +1,7 @@
 /**
  * GLM-4 (`glm4`).
- * Differs from llama.ts: norms before and behind both sublayers; biases on q, k and v; gate and up in one matrix; RoPE rotates pairs of
- * a part of each head.
+ * Differs from llama.ts: norms before and behind both sublayers; biases on q, k and v; gate and up in one matrix; RoPE rotates
+ * pairs of a part of each head.
  * Source: GLM-4-0414 model cards; huggingface/transformers `modeling_glm4.py`.
  * @module
  */

@@ -1,7 +1,8 @@
 /**
  * Granite 3, dense and routed (`granite`, `granitemoe`).
- * Differs from llama.ts: four multipliers: embeddings times one, what a sublayer adds times another, scores times the third instead of
- * head_dim^-0.5, logits divided by the fourth. Routed: a softmax over the chosen experts' logits; a shared expert where there is one.
+ * Differs from llama.ts: four multipliers: embeddings times one, what a sublayer adds times another, scores times the third
+ * instead of head_dim^-0.5, logits divided by the fourth. Routed: a softmax over the chosen experts' logits; a shared expert
+ * where there is one.
  * Source: Granite 3.0 Language Models (IBM, 2024); huggingface/transformers `modeling_granite.py`, `modeling_granitemoe.py`,
  * `modeling_granitemoeshared.py`.
  * @module

@@ -1,6 +1,7 @@
 /**
  * Hunyuan, dense and routed (`hunyuan-dense`, `hunyuan-moe`).
- * Differs from llama.ts: RMSNorm on each q and k head behind RoPE, which rotates halves. Routed: softmax scores, and a shared expert.
+ * Differs from llama.ts: RMSNorm on each q and k head behind RoPE, which rotates halves. Routed: softmax scores, and a shared
+ * expert.
  * Source: Hunyuan-A13B Technical Report (Tencent, 2025); huggingface/transformers `modeling_hunyuan_v1_dense.py`,
  * `modeling_hunyuan_v1_moe.py`.
  * @module

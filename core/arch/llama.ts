@@ -1,7 +1,8 @@
 /**
- * Llama 2/3, Mistral, Mixtral, Mistral 3 (`mistral3`), and SmolLM 3 (`smollm3`). Pre-norm decoder, grouped-query attention, SwiGLU or routed experts.
- * Rotates pairs (2i, 2i+1): converters permute q and k rows for it. A sliding window (Mistral v0.1) is kept where the file names it.
- * mistral3: queries grow with the position, by 1 + scale ln(1 + floor(p / length)). smollm3: every fourth layer does not rotate.
+ * Llama 2/3, Mistral, Mixtral, Mistral 3 (`mistral3`), and SmolLM 3 (`smollm3`). Pre-norm decoder, grouped-query attention,
+ * SwiGLU or routed experts. Rotates pairs (2i, 2i+1): converters permute q and k rows for it. A sliding window (Mistral v0.1)
+ * is kept where the file names it. mistral3: queries grow with the position, by 1 + scale ln(1 + floor(p / length)). smollm3:
+ * every fourth layer does not rotate.
  * Source: LLaMA (arXiv 2302.13971), Llama 3 (arXiv 2407.21783), Mistral 7B (arXiv 2310.06825), Mixtral (arXiv 2401.04088);
  * huggingface/transformers `modeling_ministral3.py`, `modeling_smollm3.py`.
  * @module

@@ -1,7 +1,7 @@
 /**
  * MiniMax-M2 (`minimax-m2`), OLMoE (`olmoe`).
- * Differs from llama.ts: RMSNorm on q and k over all heads together; RoPE rotates halves of (a part of) each head; every layer is
- * routed. MiniMax: sigmoid scores with a selection bias; OLMoE: the softmax's weights as they are, not divided by their sum.
+ * Differs from llama.ts: RMSNorm on q and k over all heads together; RoPE rotates halves of (a part of) each head; every layer
+ * is routed. MiniMax: sigmoid scores with a selection bias; OLMoE: the softmax's weights as they are, not divided by their sum.
  * Source: MiniMaxAI/MiniMax-M2 model card; OLMoE (arXiv 2409.02060); huggingface/transformers `modeling_minimax_m2.py`,
  * `modeling_olmoe.py`.
  * @module

@@ -1,8 +1,8 @@
 /**
  * OLMo 2 and 3 (`olmo2`), EXAONE 4 (`exaone4`).
- * Differs from llama.ts: norms behind the sublayers and none before; RMSNorm on q and k, of OLMo over all heads together, of EXAONE on
- * each; RoPE rotates halves. OLMo 3 and the larger EXAONE 4: three of four layers see a window. RoPE's scaling is for OLMo's other
- * layers only; EXAONE's other layers do not rotate.
+ * Differs from llama.ts: norms behind the sublayers and none before; RMSNorm on q and k, of OLMo over all heads together, of
+ * EXAONE on each; RoPE rotates halves. OLMo 3 and the larger EXAONE 4: three of four layers see a window. RoPE's scaling is for
+ * OLMo's other layers only; EXAONE's other layers do not rotate.
  * Source: OLMo 2 (arXiv 2501.00656), OLMo 3 (arXiv 2512.13961), EXAONE 4.0 (arXiv 2507.11407); huggingface/transformers
  * `modeling_olmo2.py`, `modeling_olmo3.py`, `modeling_exaone4.py`.
  * @module

@@ -1,7 +1,8 @@
 /**
  * Phi-3 and Phi-4 (`phi3`).
  * Differs from llama.ts: q, k and v in one matrix, gate and up in another; RoPE rotates halves of (a part of) each head. A
- * sliding window is kept where the file names it. Models for long contexts (LongRoPE) run up to the length of their shorter factors.
+ * sliding window is kept where the file names it. Models for long contexts (LongRoPE) run up to the length of their shorter
+ * factors.
  * Source: Phi-3 (arXiv 2404.14219), LongRoPE (arXiv 2402.13753); huggingface/transformers `modeling_phi3.py`.
  * @module
  */

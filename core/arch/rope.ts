@@ -42,8 +42,8 @@ const SHORT_FACTORS = "rope_factors_short.weight";
 const DIVISORS = ["rope_freqs.weight", SHORT_FACTORS];
 
 /**
- * The longest sequence that the angles are right for. LongRoPE has other divisors for longer ones, whose first rows they change too: they
- * are not used, since what a row gives does not depend on the rows behind it.
+ * The longest sequence that the angles are right for. LongRoPE has other divisors for longer ones, whose first rows they change
+ * too: they are not used, since what a row gives does not depend on the rows behind it.
  */
 export function ropeContext(k: Keys, n_ctx: number): number {
   return k.file.has(SHORT_FACTORS) ? Math.min(k.u32("rope.scaling.original_context_length", n_ctx), n_ctx) : n_ctx;

@@ -1,7 +1,7 @@
 /**
  * StableLM and StableLM 2 (`stablelm`).
- * Differs from llama.ts: LayerNorm; biases on q, k and v where the file has them; RoPE rotates halves of a part of each head. The 12B:
- * attention and feed-forward read the same norm, side by side, and each q and k head has a LayerNorm of its own.
+ * Differs from llama.ts: LayerNorm; biases on q, k and v where the file has them; RoPE rotates halves of a part of each head.
+ * The 12B: attention and feed-forward read the same norm, side by side, and each q and k head has a LayerNorm of its own.
  * Source: Stable LM 2 1.6B (arXiv 2402.17834); huggingface/transformers `modeling_stablelm.py`.
  * @module
  */

@@ -1,7 +1,7 @@
 /**
  * StarCoder 2 (`starcoder2`).
- * Differs from llama.ts: LayerNorm; biases everywhere; a feed-forward block without a gate, GELU; RoPE rotates halves. A sliding window
- * is kept where the file names it.
+ * Differs from llama.ts: LayerNorm; biases everywhere; a feed-forward block without a gate, GELU; RoPE rotates halves. A
+ * sliding window is kept where the file names it.
  * Source: StarCoder 2 (arXiv 2402.19173); huggingface/transformers `modeling_starcoder2.py`.
  * @module
  */
