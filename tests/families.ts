@@ -61,6 +61,23 @@ const TINY: Readonly<Record<string, readonly string[]>> = {
   qwen3next: ["qwen3_next"],
   qwen35moe: ["qwen3_5_moe"],
   qwen4exp: ["qwen4_exp"],
+  phi3: ["phi3"],
+  olmo2: ["olmo2", "olmo3"],
+  olmoe: ["olmoe"],
+  seed_oss: ["seed_oss"],
+  smollm3: ["smollm3"],
+  glm4: ["glm4"],
+  granite: ["granite"],
+  granitemoe: ["granitemoe"],
+  cohere2: ["cohere2"],
+  exaone4: ["exaone4", "exaone4_full"],
+  gemma2: ["gemma2"],
+  starcoder2: ["starcoder2"],
+  stablelm: ["stablelm"],
+  "hunyuan-dense": ["hunyuan_dense"],
+  "hunyuan-moe": ["hunyuan_moe"],
+  gemma4: ["gemma4", "gemma4_moe"],
+  gemma3n: ["gemma3n"],
 };
 
 /** Names of the checkpoints whose architecture this version runs. */

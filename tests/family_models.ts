@@ -138,6 +138,27 @@ const YARN = {
   "rope.scaling.original_context_length": 64,
 };
 
+const MULTIPLIERS = {
+  embedding_scale: f32(3),
+  residual_scale: f32(0.7),
+  "attention.scale": f32(0.1),
+  logit_scale: f32(1.5),
+};
+/** Layers that see all have heads of 64, those with a window of 32. */
+const WIDE_GLOBAL = {
+  block_count: 4,
+  "attention.key_length": 64,
+  "attention.value_length": 64,
+  "attention.key_length_swa": 32,
+  "attention.value_length_swa": 32,
+  "attention.sliding_window": 20,
+  "attention.sliding_window_pattern": [true, false, true, false],
+  "rope.dimension_count": 64,
+  "rope.dimension_count_swa": 32,
+  "rope.freq_base_swa": f32(1000),
+  final_logit_softcapping: f32(3),
+};
+
 const GLM5: FamilyModel = {
   arch: "glm5-next",
   keys: {
@@ -413,6 +434,105 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
     },
     with: /ssm_a$|ffn_gate_inp_shexp|^output\.weight/,
     fill: [DECAY],
+  },
+  phi3: { arch: "phi3", keys: { "attention.sliding_window": 40 }, with: /attn_qkv|^output\.weight/ },
+  "phi3, long": {
+    arch: "phi3",
+    keys: {
+      "rope.dimension_count": 24,
+      "rope.scaling.type": "longrope",
+      "rope.scaling.original_context_length": 256,
+      "rope.scaling.attn_factor": f32(1.2),
+    },
+    with: /attn_qkv/,
+    extra: [{ name: "rope_factors_long.weight", ne: [12] }, { name: "rope_factors_short.weight", ne: [12] }],
+    fill: [[/rope_factors/, (z) => 1 + z * z]],
+  },
+  olmo2: { arch: "olmo2", keys: {}, with: /^output\.weight/ },
+  "olmo2, windows": { arch: "olmo2", keys: { ...YARN, block_count: 4, "attention.sliding_window": 20 } },
+  olmoe: { arch: "olmoe", keys: EXPERTS, with: /^output\.weight/ },
+  exaone4: { arch: "exaone4", keys: {}, with: /^output\.weight/ },
+  "exaone4, windows": { arch: "exaone4", keys: { block_count: 4, "attention.sliding_window": 20 } },
+  seed_oss: {
+    arch: "seed_oss",
+    keys: { "attention.key_length": 48, "attention.value_length": 48 },
+    with: /attn_[qkv]\.bias|^output\.weight/,
+  },
+  smollm3: { arch: "smollm3", keys: { block_count: 4 } },
+  glm4: { arch: "glm4", keys: { "rope.dimension_count": 16 }, with: /attn_[qkv]\.bias|^output\.weight/ },
+  granite: { arch: "granite", keys: MULTIPLIERS, with: /^output\.weight/ },
+  granitemoe: {
+    arch: "granitemoe",
+    keys: { ...MULTIPLIERS, ...EXPERTS, expert_shared_feed_forward_length: 32, "rope.scaling.finetuned": false },
+  },
+  cohere2: {
+    arch: "cohere2",
+    keys: {
+      block_count: 4,
+      "attention.layer_norm_epsilon": f32(1e-5),
+      "attention.sliding_window": 20,
+      logit_scale: f32(1.25),
+    },
+  },
+  gemma2: {
+    arch: "gemma2",
+    keys: {
+      "attention.sliding_window": 20,
+      attn_logit_softcapping: f32(2),
+      final_logit_softcapping: f32(3),
+    },
+  },
+  starcoder2: {
+    arch: "starcoder2",
+    keys: { "attention.layer_norm_epsilon": f32(1e-5), "attention.sliding_window": 40 },
+    with: /\.bias/,
+  },
+  stablelm: {
+    arch: "stablelm",
+    keys: { "attention.layer_norm_epsilon": f32(1e-5), "rope.dimension_count": 8 },
+    with: /(attn_[qkv]|norm)\.bias|^output\.weight/,
+  },
+  "stablelm, parallel": {
+    arch: "stablelm",
+    keys: { "attention.layer_norm_epsilon": f32(1e-5), "rope.dimension_count": 8, use_parallel_residual: true },
+    with: /attn_[qk]_norm|output_norm\.bias|attn_norm\.bias|^output\.weight/,
+  },
+  "hunyuan-dense": { arch: "hunyuan-dense", keys: {} },
+  "hunyuan-moe": { arch: "hunyuan-moe", keys: { ...EXPERTS, expert_shared_feed_forward_length: 32 } },
+  gemma4: {
+    arch: "gemma4",
+    keys: {
+      ...WIDE_GLOBAL,
+      feed_forward_length: [96, 96, 128, 128],
+      "attention.head_count_kv": 1,
+      "attention.shared_kv_layers": 2,
+      embedding_length_per_layer_input: 16,
+    },
+    with: /blk\.1\.attn_v\.weight|layer_output_scale/,
+    extra: [{ name: "rope_freqs.weight", ne: [32] }],
+    fill: [[/rope_freqs/, (z) => z > 0 ? 1 : 1e30], [/scale/, (z) => 1 + 0.15 * z]],
+  },
+  "gemma4, routed": {
+    arch: "gemma4",
+    keys: { ...WIDE_GLOBAL, ...EXPERTS, "attention.head_count_kv": [2, 1, 2, 1] },
+    with: /layer_output_scale|ffn_gate_up_exps|ffn_down_exps\.scale/,
+    fill: [[/scale/, (z) => 1 + 0.15 * z]],
+  },
+  gemma3n: {
+    arch: "gemma3n",
+    keys: {
+      block_count: 3,
+      "attention.sliding_window": 20,
+      "attention.sliding_window_pattern": [true, false, true],
+      "attention.shared_kv_layers": 1,
+      "altup.num_inputs": 3,
+      "altup.active_idx": 1,
+      embedding_length_per_layer_input: 16,
+      activation_sparsity_scale: floats(1, 0, 0.5),
+      final_logit_softcapping: f32(3),
+    },
+    // Streams begin below the size that they are scaled up from.
+    fill: [[/altup_correct_scale/, (z) => 1 + 0.15 * z], [/altup_proj/, (z) => 1e-4 * z]],
   },
 };
 

@@ -3,9 +3,13 @@ import assert from "node:assert/strict";
 import fc from "npm:fast-check@4.11.0";
 import { BloomeryError } from "../core/errors.ts";
 import { Engine } from "../core/engine/mod.ts";
+import type { DecoderSpec } from "../core/arch/decoder.ts";
+import { Keys } from "../core/arch/keys.ts";
+import { architectureOf } from "../core/arch/mod.ts";
 import { bindModel, buildProgram } from "../core/arch/model.ts";
 import type { GgufValue } from "../core/gguf/metadata.ts";
 import { openGguf } from "../core/gguf/read.ts";
+import type { TensorInfo } from "../core/gguf/write.ts";
 import { describePlan, planModel, type PlanOptions } from "../core/plan/plan.ts";
 import { encodeProgram } from "../core/program/encode.ts";
 import { openReferenceBackend } from "../core/program/reference.ts";
@@ -78,6 +82,45 @@ Deno.test("bindModel() names what a model file lacks or has wrong", async () => 
     written: { "llama.rope.scaling.type": { type: "str", value: "twisted" } },
   });
   await refuses("model.missing_key", "gemma3", { missing: ["gemma3.attention.sliding_window"] }, /sliding_window/);
+});
+
+Deno.test("Gemma's 27B scales queries by n_embd / n_head", () => {
+  for (const [name, layers] of [["gemma2", 46], ["gemma3", 62]] as const) {
+    const file = familyFile(name), spec = () => architectureOf(file).spec(new Keys(file, name)) as DecoderSpec;
+    assert.equal(spec().attn_scale, 32 ** -0.5);
+    file.metadata.set(`${name}.block_count`, { type: "u32", value: layers });
+    assert.equal(spec().attn_scale, 16 ** -0.5);
+  }
+});
+
+Deno.test("LongRoPE: a file needs its shorter factors, and holds for the length they are for", async () => {
+  assert.equal((await bind("phi3, long")).spec.n_ctx_train, 256);
+  assert.equal((await bind("phi3")).spec.n_ctx_train, 512);
+  const without = (t: TensorInfo[]) => t.filter((x) => !x.name.startsWith("rope_factors_short"));
+  await refuses("model.missing_tensor", "phi3, long", { tensors: without }, /rope_factors_short/);
+  const wide = (t: TensorInfo[]) => t.map((x) => x.name.startsWith("rope_factors_short") ? { ...x, ne: [16] } : x);
+  await refuses("model.tensor_shape", "phi3, long", { tensors: wide }, /\[16\], expected f32 \[12\]/);
+});
+
+Deno.test("bindModel() refuses keys of Gemma's, Granite's and others that cannot be", async () => {
+  const refusesKey = (model: string, key: string, value: GgufValue) =>
+    refuses("model.key_value", model, { written: { [`${FAMILY_MODELS[model].arch}.${key}`]: value } }, new RegExp(key));
+  const u32 = (value: number): GgufValue => ({ type: "u32", value });
+  const f32s = (...v: number[]): GgufValue => ({ type: "array", elem: "f32", value: Float32Array.from(v) });
+  await refusesKey("gemma4", "attention.shared_kv_layers", u32(4)); // nobody's to share
+  await refusesKey("gemma4", "attention.shared_kv_layers", u32(3)); // a windowed layer only
+  await refusesKey("gemma4", "attention.shared_kv_layers", u32(9));
+  await refusesKey("gemma4", "attention.value_length", u32(32));
+  await refusesKey("gemma4", "rope.dimension_count_swa", u32(48));
+  await refusesKey("gemma4", "attention.head_count_kv", u32(3));
+  await refusesKey("gemma3n", "altup.active_idx", u32(3));
+  await refusesKey("gemma3n", "altup.num_inputs", u32(1));
+  await refusesKey("gemma3n", "activation_sparsity_scale", f32s(1, NaN, 1));
+  await refusesKey("granite", "logit_scale", { type: "f32", value: 0 });
+  // Only layers that see all may take their keys as values.
+  await refuses("model.missing_tensor", "gemma4", {
+    tensors: (t) => t.filter((x) => x.name !== "blk.0.attn_v.weight"),
+  }, /blk\.0\.attn_v/);
 });
 
 Deno.test("bindModel() refuses keys of sparse and hashed families that do not fit each other", async () => {

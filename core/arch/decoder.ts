@@ -3,11 +3,11 @@
  * are. Sources: the family files.
  * @module
  */
-import type { GateKind } from "../program/ops.ts";
+import type { GateKind, UnaryKind } from "../program/ops.ts";
 import type { Ops, T, Weights } from "../program/program.ts";
 import type { Spec } from "./architecture.ts";
 import type { Keys } from "./keys.ts";
-import { readRope, type Rope, type RopeOptions } from "./rope.ts";
+import { readRope, type Rope, ropeContext, type RopeOptions } from "./rope.ts";
 
 export interface DecoderSpec extends Spec {
   readonly n_head: number;
@@ -34,8 +34,15 @@ export function readSpec(k: Keys): Spec {
     n_nextn,
     n_embd,
     n_vocab: k.file.tensor("token_embd.weight").ne[1] ?? 1,
-    n_ctx_train: k.u32("context_length"),
+    n_ctx_train: ropeContext(k, k.u32("context_length")),
   };
+}
+
+/** Files of families with LayerNorm name their epsilon otherwise; some have both. */
+function normEps(k: Keys): number {
+  const layer = "attention.layer_norm_epsilon", rms = "attention.layer_norm_rms_epsilon";
+  const eps = k.has(layer) ? k.f32(rms, 0) : k.f32(rms);
+  return k.f32(layer, eps);
 }
 
 /**
@@ -68,7 +75,7 @@ export function readDecoderSpec(k: Keys, rope: RopeOptions = {}): DecoderSpec {
     head_dim,
     head_dim_v: k.u32("attention.value_length", Math.floor(n_embd / n_head)),
     n_ff: k.uniform("feed_forward_length", n_layer, 0),
-    norm_eps: k.f32("attention.layer_norm_rms_epsilon"),
+    norm_eps: normEps(k),
     rope: readRope(k, n_rot, rope),
     attn_scale: k.f32("attention.scale", 0) || head_dim ** -0.5,
   };
@@ -88,6 +95,16 @@ export function unembed(op: Ops, s: Spec, x: T): T {
 /** Final norm of the wanted rows, and the head. */
 export function head(op: Ops, s: Spec & { readonly norm_eps: number }, x: T): T {
   return unembed(op, s, op.rms_norm(op.out_rows(x), op.weights()("output_norm", [s.n_embd]), s.norm_eps));
+}
+
+/** LayerNorm, with a bias where the file has one. */
+export function layerNorm(op: Ops, w: Weights, name: string, x: T, eps: number): T {
+  return op.norm("layer", x, w(name, [x.ne[0]]), eps, w.opt(`${name}.bias`, [x.ne[0]]));
+}
+
+/** `head` of families with LayerNorm. */
+export function layerNormHead(op: Ops, s: Spec & { readonly norm_eps: number }, x: T): T {
+  return unembed(op, s, layerNorm(op, op.weights(), "output_norm", op.out_rows(x), s.norm_eps));
 }
 
 /** `W x`, times the matrix's scale and plus its bias where the file has them. */
@@ -127,6 +144,14 @@ export interface AttentionOptions {
   readonly window?: number;
   /** `[n_head]` logits that take weight and give no value. */
   readonly sinks?: T | undefined;
+  /** Scores go through `a tanh(x / a)`; 0 or left out: as they are. */
+  readonly softcap?: number;
+}
+
+/** RMSNorm of queries or keys over all heads together, for families whose weight is as wide: `[head_dim, heads, n_tok]`. */
+export function wholeNorm(op: Ops, w: Weights, of: "q" | "k", y: T, eps: number): T {
+  const flat = y.flat();
+  return op.rms_norm(flat, w(`attn_${of}_norm`, [flat.ne[0]]), eps).heads(y.ne[1]);
 }
 
 /** Grouped-query attention of layer `il` over normed rows, through the output matrix: `[n_embd, n_tok]`. */
@@ -138,12 +163,13 @@ export function selfAttention(
   x: T,
   options: AttentionOptions,
 ): T {
-  const { turn, window = 0, sinks } = options;
+  const { turn, window = 0, sinks, softcap = 0 } = options;
   const { q, k, v } = qkv(op, w, s, x);
   const kv = op.kv(`blk.${il}`, turn(k, "k"), v, { window });
   const y = op.attention(turn(q, "q"), kv, {
     scale: s.attn_scale,
     n_head_kv: s.n_head_kv,
+    softcap,
     ...(sinks ? { sinks } : {}),
   });
   return linear(op, w, "attn_output", y.flat(), s.n_embd);
@@ -174,4 +200,16 @@ export function gatedFfn(op: Ops, w: Weights, x: T, n_ff: number, act: Act = SIL
   const gate = linear(op, w, `ffn_gate${suffix}`, x, n_ff);
   const up = linear(op, w, `ffn_up${suffix}`, x, n_ff);
   return linear(op, w, `ffn_down${suffix}`, op.gate(act.kind, gate, up, act.a, act.b), x.ne[0]);
+}
+
+/** `gatedFfn` of families that keep gate and up in one matrix, under the name of the latter. */
+export function fusedFfn(op: Ops, w: Weights, x: T, n_ff: number, act: Act = SILU): T {
+  const both = linear(op, w, "ffn_up", x, 2 * n_ff);
+  const y = op.gate(act.kind, both.slice(0, n_ff), both.slice(n_ff, n_ff), act.a, act.b);
+  return linear(op, w, "ffn_down", y, x.ne[0]);
+}
+
+/** `down(act(up x))` */
+export function plainFfn(op: Ops, w: Weights, x: T, n_ff: number, act: UnaryKind): T {
+  return linear(op, w, "ffn_down", op.unary(act, linear(op, w, "ffn_up", x, n_ff)), x.ne[0]);
 }

@@ -1,9 +1,10 @@
 /**
- * Llama 2/3, Mistral, Mixtral, and Mistral 3 (`mistral3`). Pre-norm decoder, grouped-query attention, SwiGLU or routed experts.
- * Rotates pairs (2i, 2i+1): converters permute q and k rows for it. A sliding window (Mistral v0.1) is kept where the file names it.
- * mistral3: queries grow with the position, by 1 + scale ln(1 + floor(p / length)).
+ * Llama 2/3, Mistral, Mixtral, Mistral 3 (`mistral3`), and SmolLM 3 (`smollm3`). Pre-norm decoder, grouped-query attention,
+ * SwiGLU or routed experts. Rotates pairs (2i, 2i+1): converters permute q and k rows for it. A sliding window (Mistral v0.1)
+ * is kept where the file names it. mistral3: queries grow with the position, by 1 + scale ln(1 + floor(p / length)). smollm3:
+ * every fourth layer does not rotate.
  * Source: LLaMA (arXiv 2302.13971), Llama 3 (arXiv 2407.21783), Mistral 7B (arXiv 2310.06825), Mixtral (arXiv 2401.04088);
- * huggingface/transformers `modeling_ministral3.py`.
+ * huggingface/transformers `modeling_ministral3.py`, `modeling_smollm3.py`.
  * @module
  */
 import type { Ops, T } from "../program/program.ts";
@@ -17,6 +18,8 @@ interface LlamaSpec extends DecoderSpec {
   readonly moe: MoeSpec;
   readonly window: number;
   readonly temperature: Temperature | undefined;
+  /** The last of so many layers does not rotate; 0: all rotate. */
+  readonly rest_period: number;
 }
 
 function spec(k: Keys): LlamaSpec {
@@ -26,12 +29,15 @@ function spec(k: Keys): LlamaSpec {
     moe: readMoe(k, { n_ff_exp: s.n_ff }),
     window: k.u32("attention.sliding_window", 0),
     temperature: k.arch === "mistral3" ? readTemperature(k) : undefined,
+    rest_period: k.arch === "smollm3" ? 4 : 0, // no key tells
   };
 }
 
 function layer(op: Ops, s: LlamaSpec, freqs: T, il: number, x: T): T { //                  x [n_embd, n_tok]
   const w = op.weights(`blk.${il}`);
+  const rests = s.rest_period > 0 && il % s.rest_period === s.rest_period - 1;
   const turn = (y: T, of: "q" | "k") => {
+    if (rests) return y;
     const turned = op.rope(y, freqs, { kind: "pairs", mscale: s.rope.mscale });
     return of === "q" && s.temperature ? op.mul(turned, queryFactor(op, s.temperature)) : turned;
   };
@@ -48,4 +54,4 @@ function build(op: Ops, s: LlamaSpec): T {
   return head(op, s, x);
 }
 
-export const llama: Architecture<LlamaSpec> = { names: ["llama", "mistral3"], spec, build };
+export const llama: Architecture<LlamaSpec> = { names: ["llama", "mistral3", "smollm3"], spec, build };

@@ -4,24 +4,34 @@
  */
 import { ModelError } from "../errors.ts";
 import type { Architecture } from "./architecture.ts";
+import { cohere2 } from "./cohere2.ts";
 import { deepseek2 } from "./deepseek2.ts";
 import { deepseek32 } from "./deepseek32.ts";
 import { deepseek4 } from "./deepseek4.ts";
 import { deepseek41 } from "./deepseek41.ts";
-import type { ModelFile } from "./keys.ts";
 import { gemma3 } from "./gemma3.ts";
+import { gemma3n } from "./gemma3n.ts";
+import { gemma4 } from "./gemma4.ts";
+import { glm4 } from "./glm4.ts";
 import { glm4moe } from "./glm4moe.ts";
 import { glm5Next } from "./glm5_next.ts";
 import { gptOss } from "./gpt_oss.ts";
+import { granite } from "./granite.ts";
+import { hunyuan } from "./hunyuan.ts";
+import type { ModelFile } from "./keys.ts";
 import { kimiK3 } from "./kimi_k3.ts";
 import { kimiLinear } from "./kimi_linear.ts";
 import { llama } from "./llama.ts";
 import { mimo2 } from "./mimo2.ts";
 import { minimaxM2 } from "./minimax_m2.ts";
+import { olmo2 } from "./olmo2.ts";
+import { phi3 } from "./phi3.ts";
 import { qwen2 } from "./qwen2.ts";
 import { qwen3 } from "./qwen3.ts";
 import { qwen3next } from "./qwen3next.ts";
 import { qwen4exp } from "./qwen4exp.ts";
+import { stablelm } from "./stablelm.ts";
+import { starcoder2 } from "./starcoder2.ts";
 import { unpublished } from "./unpublished.ts";
 
 export type { Architecture, Spec } from "./architecture.ts";
@@ -47,6 +57,16 @@ export const ARCHITECTURES: readonly Architecture<any>[] = [
   deepseek41,
   qwen4exp,
   qwen3next,
+  cohere2,
+  glm4,
+  granite,
+  hunyuan,
+  olmo2,
+  phi3,
+  stablelm,
+  starcoder2,
+  gemma4,
+  gemma3n,
 ];
 
 /** @throws {ModelError} `model.architecture` when the file's architecture is not known */

@@ -1,8 +1,9 @@
 /**
- * Qwen2 and 2.5, dense and routed (`qwen2`, `qwen2moe`).
+ * Qwen2 and 2.5, dense and routed (`qwen2`, `qwen2moe`), Seed-OSS (`seed_oss`).
  * Differs from llama.ts: biases on q, k and v; RoPE rotates halves. Routed: weights are not divided by their sum, and a shared
- * expert takes part by a gate of its own.
- * Source: Qwen2 Technical Report (arXiv 2407.10671); huggingface/transformers `modeling_qwen2.py`, `modeling_qwen2_moe.py`.
+ * expert takes part by a gate of its own. Seed-OSS's file has another name for the norm before the feed-forward block.
+ * Source: Qwen2 Technical Report (arXiv 2407.10671); huggingface/transformers `modeling_qwen2.py`, `modeling_qwen2_moe.py`,
+ * `modeling_seed_oss.py`.
  * @module
  */
 import type { Ops, T } from "../program/program.ts";
@@ -17,7 +18,8 @@ function layer(op: Ops, s: Qwen2Spec, freqs: T, il: number, x: T): T { //       
   const turn = (y: T) => op.rope(y, freqs, { kind: "halves", mscale: s.rope.mscale });
   const a = op.rms_norm(x, w("attn_norm", [s.n_embd]), s.norm_eps);
   x = op.add(x, selfAttention(op, w, s, il, a, { turn }));
-  return op.add(x, sharedMoeFfn(op, w, s, il, op.rms_norm(x, w("ffn_norm", [s.n_embd]), s.norm_eps)));
+  const second = s.arch === "seed_oss" ? "post_attention_norm" : "ffn_norm";
+  return op.add(x, sharedMoeFfn(op, w, s, il, op.rms_norm(x, w(second, [s.n_embd]), s.norm_eps)));
 }
 
 function build(op: Ops, s: Qwen2Spec): T {
@@ -28,7 +30,7 @@ function build(op: Ops, s: Qwen2Spec): T {
 }
 
 export const qwen2: Architecture<Qwen2Spec> = {
-  names: ["qwen2", "qwen2moe"],
+  names: ["qwen2", "qwen2moe", "seed_oss"],
   spec: (k) => {
     const s = readDecoderSpec(k), ffn = readSharedMoe(k, s.n_layer, { n_ff_exp: s.n_ff, renorm: false });
     // Files of early converters have one width for the experts and the shared one.

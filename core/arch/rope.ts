@@ -6,7 +6,7 @@
  * @module
  */
 import { ModelError } from "../errors.ts";
-import type { Keys } from "./keys.ts";
+import type { Keys, ModelFile } from "./keys.ts";
 
 export interface Rope {
   /** `[n_rot / 2]` radians per position. */
@@ -37,8 +37,37 @@ export interface RopeOptions {
   readonly truncate?: boolean;
 }
 
+/** LongRoPE's divisors (arXiv 2402.13753) up to `rope.scaling.original_context_length`. */
+const SHORT_FACTORS = "rope_factors_short.weight";
+
+/** Divisors of the angles: as llama 3 stores its scaling, and LongRoPE. */
+const DIVISORS = ["rope_freqs.weight", SHORT_FACTORS];
+
 /**
- * Reads `rope.*` and the optional tensor `rope_freqs.weight` (divisors, as llama 3 stores its scaling).
+ * The longest sequence that the angles are right for. LongRoPE has other divisors for longer ones, whose first rows they change
+ * too: they are not used, since what a row gives does not depend on the rows behind it.
+ */
+export function ropeContext(k: Keys, n_ctx: number): number {
+  return k.file.has(SHORT_FACTORS) ? Math.min(k.u32("rope.scaling.original_context_length", n_ctx), n_ctx) : n_ctx;
+}
+
+function readDivisors(file: ModelFile, name: string, n: number): Float32Array | undefined {
+  const tensor = file.find(name);
+  if (!tensor) return undefined;
+  if (tensor.type.name !== "f32" || tensor.ne[0] !== n) {
+    throw new ModelError(
+      "model.tensor_shape",
+      `Cannot bind "${name}" of ${file.name}: found ${tensor.type.name} [${tensor.ne}], expected f32 [${n}]`,
+      { at: { file: file.name, tensor: name, got: tensor.ne, expected: [n] } },
+    );
+  }
+  const bytes = file.readTensor(tensor);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return Float32Array.from({ length: n }, (_, i) => view.getFloat32(i * 4, true));
+}
+
+/**
+ * Reads `rope.*` and the optional tensors `DIVISORS`.
  *
  * YaRN follows the released models: `yarn_truncate` false leaves the ramp's ends unrounded.
  *
@@ -52,20 +81,9 @@ export function readRope(k: Keys, n_rot: number, options: RopeOptions = {}): Rop
   let mscale = k.f32("rope.scaling.attn_factor", 1);
 
   const { file } = k;
-  const divisors = file.find("rope_freqs.weight");
-  if (divisors) {
-    if (divisors.type.name !== "f32" || divisors.ne[0] !== n_rot / 2) {
-      throw new ModelError(
-        "model.tensor_shape",
-        `Cannot bind "rope_freqs.weight" of ${file.name}: found ${divisors.type.name} [${divisors.ne}], expected f32 [${
-          n_rot / 2
-        }]`,
-        { at: { file: file.name, tensor: "rope_freqs.weight", got: divisors.ne, expected: [n_rot / 2] } },
-      );
-    }
-    const bytes = file.readTensor(divisors);
-    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    freqs = freqs.map((f, i) => f / view.getFloat32(i * 4, true));
+  for (const name of DIVISORS) {
+    const divisors = readDivisors(file, name, n_rot / 2);
+    if (divisors) freqs = freqs.map((f, i) => f / divisors[i]);
   }
 
   const factor = k.f32("rope.scaling.factor", k.f32("rope.scale_linear", 1));
@@ -74,6 +92,13 @@ export function readRope(k: Keys, n_rot: number, options: RopeOptions = {}): Rop
   switch (type) {
     case "none":
       break;
+    case "longrope":
+      if (file.has(SHORT_FACTORS)) break;
+      throw new ModelError(
+        "model.missing_tensor",
+        `Cannot use key "${k.arch}.rope.scaling.type" of ${file.name}: it is "longrope", and tensor "${SHORT_FACTORS}" is missing`,
+        { at: { file: file.name, tensor: SHORT_FACTORS } },
+      );
     case "linear":
       if (factor !== 1) freqs = freqs.map((f) => f / factor);
       break;
@@ -87,7 +112,7 @@ export function readRope(k: Keys, n_rot: number, options: RopeOptions = {}): Rop
     default:
       throw new ModelError(
         "model.rope_scaling",
-        `Cannot use key "${k.arch}.rope.scaling.type" of ${file.name}: found "${type}", expected none, linear or yarn`,
+        `Cannot use key "${k.arch}.rope.scaling.type" of ${file.name}: found "${type}", expected none, linear, yarn or longrope`,
         { at: { file: file.name, key: `${k.arch}.rope.scaling.type`, got: type } },
       );
   }

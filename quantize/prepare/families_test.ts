@@ -170,3 +170,19 @@ for (const name of ["deepseek_v3", "deepseek_v4", "glm4_moe", "glm5_next", "qwen
       }),
   });
 }
+
+Deno.test({
+  ...needingShared("prepare() keeps the window of a starcoder2 checkpoint"),
+  fn: () =>
+    withFolder(async (dir) => {
+      const from = `${dir}model`, config = JSON.parse(Deno.readTextFileSync(`${tiny}starcoder2/config.json`));
+      Deno.mkdirSync(from);
+      for (const { name } of Deno.readDirSync(`${tiny}starcoder2`)) {
+        if (name !== "config.json") Deno.symlinkSync(`${tiny}starcoder2/${name}`, `${from}/${name}`);
+      }
+      Deno.writeTextFileSync(`${from}/config.json`, JSON.stringify({ ...config, sliding_window: 64 }));
+      await prepare(from, `${dir}o.gguf`, { outtype: "f32" });
+      using file = openGguf(`${dir}o.gguf`);
+      assert.equal(file.metadata.u32("starcoder2.attention.sliding_window"), 64);
+    }),
+});

@@ -148,6 +148,8 @@ export const STARCODER2: Family = {
     r.linear(`${AT}.mlp.c_fc`, "blk.{il}.ffn_up", { shape: [n_ff, c.n_embd] })
       .linear(`${AT}.mlp.c_proj`, "blk.{il}.ffn_down", { shape: [c.n_embd, n_ff] });
   },
+  // llama.cpp has no window for this family.
+  keys: (k, c) => k.u32("attention.sliding_window", c.int("sliding_window")),
 };
 
 /** Norms are stored around zero and written with 1 added. */
