@@ -3,7 +3,7 @@
  * are. Sources: the family files.
  * @module
  */
-import type { GateKind } from "../program/ops.ts";
+import type { GateKind, UnaryKind } from "../program/ops.ts";
 import type { Ops, T, Weights } from "../program/program.ts";
 import type { Spec } from "./architecture.ts";
 import type { Keys } from "./keys.ts";
@@ -38,15 +38,50 @@ export function readSpec(k: Keys): Spec {
   };
 }
 
+/** Files of families with LayerNorm name their epsilon otherwise; some have both. */
+function normEps(k: Keys): number {
+  const layer = "attention.layer_norm_epsilon", rms = "attention.layer_norm_rms_epsilon";
+  const eps = k.has(layer) ? k.f32(rms, 0) : k.f32(rms);
+  return k.f32(layer, eps);
+}
+
 /**
  * Reads and checks the keys of a decoder with grouped-query attention, the same for all layers.
  * @throws {ModelError} `model.missing_key`, `model.key_type`, `model.key_value`, `model.missing_tensor`
  */
 export function readDecoderSpec(k: Keys): DecoderSpec {
-  const s = readSpec(k), { n_layer, n_embd } = s;
-  const n_head = k.uniform("attention.head_count", n_layer);
+  const { n_layer } = readSpec(k), n_head = k.uniform("attention.head_count", n_layer);
+  const n_ff = k.uniform("feed_forward_length", n_layer, 0);
+  return withWidths(k, { n_head, n_head_kv: k.uniform("attention.head_count_kv", n_layer, n_head), n_ff });
+}
+
+/** A decoder of layers of several kinds, of which some have attention. */
+export interface HybridSpec extends DecoderSpec {
+  /** Layers with key heads. */
+  readonly attends: readonly boolean[];
+}
+
+/**
+ * As `readDecoderSpec`; heads and `n_ff` may be 0 on layers of other kinds.
+ * @throws {ModelError} `model.missing_key`, `model.key_type`, `model.key_value`, `model.missing_tensor`
+ */
+export function readHybridSpec(k: Keys): HybridSpec {
+  const { n_layer } = readSpec(k);
+  const one = (key: string, values: readonly number[]) => {
+    const [n = 0, ...others] = new Set(values.filter((v) => v !== 0));
+    k.want(others.length === 0, key, values, "one number, and 0 on layers of other kinds");
+    return n;
+  };
+  const n_head = one("attention.head_count", k.perLayer("attention.head_count", n_layer));
+  const kv = k.perLayer("attention.head_count_kv", n_layer, n_head);
+  const n_ff = one("feed_forward_length", k.perLayer("feed_forward_length", n_layer, 0));
+  const n_head_kv = one("attention.head_count_kv", kv);
+  return { ...withWidths(k, { n_head, n_head_kv, n_ff }), attends: kv.map((n) => n > 0) };
+}
+
+function withWidths(k: Keys, widths: Pick<DecoderSpec, "n_head" | "n_head_kv" | "n_ff">): DecoderSpec {
+  const s = readSpec(k), { n_embd } = s, { n_head, n_head_kv } = widths;
   k.want(n_head >= 1, "attention.head_count", n_head, "at least 1");
-  const n_head_kv = k.uniform("attention.head_count_kv", n_layer, n_head);
   k.want(
     n_head_kv >= 1 && n_head % n_head_kv === 0,
     "attention.head_count_kv",
@@ -63,12 +98,10 @@ export function readDecoderSpec(k: Keys): DecoderSpec {
   );
   return {
     ...s,
-    n_head,
-    n_head_kv,
+    ...widths,
     head_dim,
     head_dim_v: k.u32("attention.value_length", Math.floor(n_embd / n_head)),
-    n_ff: k.uniform("feed_forward_length", n_layer, 0),
-    norm_eps: k.f32("attention.layer_norm_rms_epsilon"),
+    norm_eps: normEps(k),
     rope: readRope(k, n_rot),
     attn_scale: k.f32("attention.scale", 0) || head_dim ** -0.5,
   };
@@ -88,6 +121,16 @@ export function unembed(op: Ops, s: Spec, x: T): T {
 /** Final norm of the wanted rows, and the head. */
 export function head(op: Ops, s: Spec & { readonly norm_eps: number }, x: T): T {
   return unembed(op, s, op.rms_norm(op.out_rows(x), op.weights()("output_norm", [s.n_embd]), s.norm_eps));
+}
+
+/** LayerNorm, with a bias where the file has one. */
+export function layerNorm(op: Ops, w: Weights, name: string, x: T, eps: number): T {
+  return op.norm("layer", x, w(name, [x.ne[0]]), eps, w.opt(`${name}.bias`, [x.ne[0]]));
+}
+
+/** `head` of families with LayerNorm. */
+export function layerNormHead(op: Ops, s: Spec & { readonly norm_eps: number }, x: T): T {
+  return unembed(op, s, layerNorm(op, op.weights(), "output_norm", op.out_rows(x), s.norm_eps));
 }
 
 /** `W x`, times the matrix's scale and plus its bias where the file has them. */
@@ -174,4 +217,9 @@ export function gatedFfn(op: Ops, w: Weights, x: T, n_ff: number, act: Act = SIL
   const gate = linear(op, w, `ffn_gate${suffix}`, x, n_ff);
   const up = linear(op, w, `ffn_up${suffix}`, x, n_ff);
   return linear(op, w, `ffn_down${suffix}`, op.gate(act.kind, gate, up, act.a, act.b), x.ne[0]);
+}
+
+/** `down(act(up x))`; `suffix` as in `gatedFfn`. */
+export function plainFfn(op: Ops, w: Weights, x: T, n_ff: number, act: UnaryKind, suffix = ""): T {
+  return linear(op, w, `ffn_down${suffix}`, op.unary(act, linear(op, w, `ffn_up${suffix}`, x, n_ff)), x.ne[0]);
 }
