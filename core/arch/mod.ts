@@ -3,21 +3,32 @@
  * @module
  */
 import { ModelError } from "../errors.ts";
+import { apertus } from "./apertus.ts";
 import type { Architecture } from "./architecture.ts";
+import { commandR } from "./command_r.ts";
 import { deepseek2 } from "./deepseek2.ts";
 import { deepseek32 } from "./deepseek32.ts";
 import { deepseek4 } from "./deepseek4.ts";
 import { deepseek41 } from "./deepseek41.ts";
+import { falconH1 } from "./falcon_h1.ts";
 import type { ModelFile } from "./keys.ts";
 import { gemma3 } from "./gemma3.ts";
 import { glm4moe } from "./glm4moe.ts";
 import { glm5Next } from "./glm5_next.ts";
 import { gptOss } from "./gpt_oss.ts";
+import { granitehybrid } from "./granitehybrid.ts";
+import { jamba } from "./jamba.ts";
 import { kimiK3 } from "./kimi_k3.ts";
 import { kimiLinear } from "./kimi_linear.ts";
+import { lfm2 } from "./lfm2.ts";
 import { llama } from "./llama.ts";
+import { llama4 } from "./llama4.ts";
+import { mamba } from "./mamba.ts";
 import { mimo2 } from "./mimo2.ts";
+import { minicpm3 } from "./minicpm3.ts";
 import { minimaxM2 } from "./minimax_m2.ts";
+import { nemotron } from "./nemotron.ts";
+import { nemotronH } from "./nemotron_h.ts";
 import { qwen2 } from "./qwen2.ts";
 import { qwen3 } from "./qwen3.ts";
 import { qwen3next } from "./qwen3next.ts";
@@ -46,6 +57,17 @@ export const ARCHITECTURES: readonly Architecture<any>[] = [
   deepseek41,
   qwen4exp,
   qwen3next,
+  nemotron,
+  nemotronH,
+  lfm2,
+  granitehybrid,
+  falconH1,
+  mamba,
+  jamba,
+  apertus,
+  commandR,
+  llama4,
+  minicpm3,
 ];
 
 /** Families that are known and cannot run yet, and why. */
