@@ -61,6 +61,16 @@ const TINY: Readonly<Record<string, readonly string[]>> = {
   qwen3next: ["qwen3_next"],
   qwen35moe: ["qwen3_5_moe"],
   qwen4exp: ["qwen4_exp"],
+  dots1: ["dots1"],
+  ernie4_5: ["ernie4_5"],
+  "ernie4_5-moe": ["ernie4_5_moe"],
+  qwen3vl: ["qwen3_vl"],
+  nemotron: ["nemotron"],
+  nemotron_h_moe: ["nemotron_h"],
+  lfm2: ["lfm2"],
+  lfm2moe: ["lfm2_moe"],
+  granitehybrid: ["granite_hybrid"],
+  "falcon-h1": ["falcon_h1"],
 };
 
 /** Names of the checkpoints whose architecture this version runs. */
