@@ -78,6 +78,16 @@ const TINY: Readonly<Record<string, readonly string[]>> = {
   "hunyuan-moe": ["hunyuan_moe"],
   gemma4: ["gemma4", "gemma4_moe"],
   gemma3n: ["gemma3n"],
+  dots1: ["dots1"],
+  ernie4_5: ["ernie4_5"],
+  "ernie4_5-moe": ["ernie4_5_moe"],
+  qwen3vl: ["qwen3_vl"],
+  nemotron: ["nemotron"],
+  nemotron_h_moe: ["nemotron_h"],
+  lfm2: ["lfm2"],
+  lfm2moe: ["lfm2_moe"],
+  granitehybrid: ["granite_hybrid"],
+  "falcon-h1": ["falcon_h1"],
 };
 
 /** Names of the checkpoints whose architecture this version runs. */

@@ -22,6 +22,10 @@ export interface FamilyModel {
   readonly arch: string;
   /** `{arch}.*` besides `BASE`. */
   readonly keys: Readonly<Record<string, KeyValue>>;
+  /** Keys of `BASE` that its files do not have. */
+  readonly without?: readonly string[];
+  /** Keys that have no prefix. */
+  readonly root?: Readonly<Record<string, KeyValue>>;
   /** Optional tensors that the file has. */
   readonly with?: RegExp;
   /** Tensors no op asks for, f32. */
@@ -95,6 +99,14 @@ const GATED_DELTA = {
 };
 /** -e^A_log, about -1. */
 const DECAY: [RegExp, (z: number) => number] = [/ssm_a$/, (z) => -Math.exp(0.5 * z)];
+/** Four heads of 16 values, two groups. */
+const SSM = {
+  "ssm.conv_kernel": 4,
+  "ssm.state_size": 16,
+  "ssm.group_count": 2,
+  "ssm.time_step_rank": 4,
+  "ssm.inner_size": 64,
+};
 const HYPER = {
   "hyper_connection.count": 4,
   "hyper_connection.sinkhorn_iterations": 20,
@@ -180,6 +192,14 @@ const GLM5: FamilyModel = {
   with: /exp_probs_b|^output\.weight|ssm_a$/,
   fill: [DECAY],
 };
+
+/** Keys that files of models without attention do not have. */
+const NO_ATTENTION = [
+  "attention.head_count_kv",
+  "attention.key_length",
+  "attention.value_length",
+  "rope.freq_base",
+];
 
 /** By name; a family may have several. */
 export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
@@ -423,6 +443,175 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
     with: /ssm_a$|ssm_ba|ffn_gate_inp_shexp|^output\.weight/,
     fill: [DECAY],
   },
+  qwen2vl: {
+    arch: "qwen2vl",
+    keys: { "rope.dimension_sections": [4, 6, 6, 0] },
+    with: /attn_[qkv]\.bias|^output\.weight/,
+  },
+  qwen3vl: { arch: "qwen3vl", keys: { "rope.dimension_sections": [6, 5, 5, 0], n_deepstack_layers: 2 } },
+  dots1: { arch: "dots1", keys: V3_EXPERTS, with: /exp_probs_b|^output\.weight/ },
+  bailingmoe2: {
+    arch: "bailingmoe2",
+    keys: { ...V3_EXPERTS, expert_group_count: 3, expert_group_used_count: 2, "rope.dimension_count": 16 },
+    with: /attn_qkv\.weight|exp_probs_b|^output\.weight/,
+  },
+  internlm2: { arch: "internlm2", keys: {}, with: /^output\.weight/ },
+  ernie4_5: { arch: "ernie4_5", keys: {}, with: /attn_[qkv]\.bias|attn_output\.bias/ },
+  "ernie4_5-moe": {
+    arch: "ernie4_5-moe",
+    keys: {
+      ...EXPERTS,
+      block_count: 4,
+      leading_dense_block_count: 1,
+      interleave_moe_layer_step: 2,
+      expert_shared_count: 2,
+      expert_shared_feed_forward_length: 64,
+    },
+    with: /exp_probs_b|^output\.weight/,
+  },
+  arcee: { arch: "arcee", keys: {}, with: /^output\.weight/ },
+  nemotron: {
+    arch: "nemotron",
+    keys: { "attention.layer_norm_epsilon": f32(1e-5), "rope.dimension_count": 16 },
+    with: /norm\.bias|^output\.weight/,
+  },
+  nemotron_h: {
+    arch: "nemotron_h",
+    keys: {
+      ...SSM,
+      block_count: 4,
+      "attention.head_count_kv": [0, 2, 0, 0],
+      feed_forward_length: [0, 0, 96, 0],
+    },
+    with: /ssm_[ad]$|ssm_conv1d\.bias|^output\.weight/,
+    fill: [DECAY],
+  },
+  nemotron_h_moe: {
+    arch: "nemotron_h_moe",
+    keys: {
+      ...SSM,
+      ...EXPERTS,
+      block_count: 3,
+      "attention.head_count_kv": [0, 0, 2],
+      feed_forward_length: [0, 32, 0],
+      moe_latent_size: 48,
+      expert_shared_feed_forward_length: 64,
+      expert_shared_count: 1,
+      expert_weights_scale: f32(2.5),
+    },
+    with: /ssm_[ad]$|ssm_conv1d\.bias|exp_probs_b|^output\.weight/,
+    fill: [DECAY],
+  },
+  lfm2: {
+    arch: "lfm2",
+    keys: {
+      block_count: 4,
+      "attention.head_count_kv": [0, 2, 0, 2],
+      "shortconv.l_cache": 3,
+      "attention.sliding_window": 20,
+    },
+  },
+  lfm2moe: {
+    arch: "lfm2moe",
+    keys: {
+      ...EXPERTS,
+      block_count: 3,
+      "attention.head_count_kv": [0, 2, 0],
+      "shortconv.l_cache": 3,
+      leading_dense_block_count: 1,
+      expert_gating_func: 2,
+    },
+    with: /exp_probs_b/,
+  },
+  granitehybrid: {
+    arch: "granitehybrid",
+    keys: {
+      ...SSM,
+      expert_count: 6,
+      expert_used_count: 2,
+      feed_forward_length: 32,
+      "ssm.group_count": 1,
+      "attention.head_count_kv": [0, 2],
+      "attention.scale": f32(0.1),
+      embedding_scale: f32(3),
+      residual_scale: f32(0.7),
+      logit_scale: f32(1.5),
+      expert_shared_feed_forward_length: 64,
+      "rope.scaling.finetuned": false,
+    },
+    with: /ssm_[ad]$|ssm_conv1d\.bias|^output\.weight/,
+    fill: [DECAY],
+  },
+  "granitehybrid, dense": {
+    arch: "granitehybrid",
+    keys: { ...SSM, "attention.head_count_kv": [0, 2], residual_scale: f32(0.7) },
+    with: /ssm_[ad]$|ssm_conv1d\.bias/,
+    fill: [DECAY],
+  },
+  "falcon-h1": {
+    arch: "falcon-h1",
+    keys: SSM,
+    with: /ssm_[ad]$|ssm_conv1d\.bias|ssm_norm|ffn_norm$|^output\.weight/,
+    fill: [DECAY],
+  },
+  mamba: {
+    arch: "mamba",
+    keys: { ...SSM, "attention.head_count": 0, feed_forward_length: 0, "ssm.dt_b_c_rms": true },
+    without: [...NO_ATTENTION, "ssm.group_count"],
+    with: /ssm_[ad]$|ssm_dt\.bias|ssm_conv1d\.bias/,
+    fill: [DECAY],
+  },
+  mamba2: {
+    arch: "mamba2",
+    keys: { ...SSM, "attention.head_count": 0, feed_forward_length: 0 },
+    without: NO_ATTENTION,
+    with: /ssm_[ad]$|ssm_conv1d\.bias|^output\.weight/,
+    fill: [DECAY],
+  },
+  jamba: {
+    arch: "jamba",
+    keys: { ...SSM, expert_count: 6, expert_used_count: 2, block_count: 3, "attention.head_count_kv": [0, 2, 0] },
+    without: ["ssm.group_count"],
+    with: /ssm_[ad]$|ssm_dt\.bias|ssm_conv1d\.bias|blk\.1\.ffn_gate_inp\.weight|^output\.weight/,
+    fill: [DECAY],
+  },
+  apertus: {
+    arch: "apertus",
+    keys: {},
+    root: {
+      "xielu.alpha_p": floats(0.4, 0.9),
+      "xielu.alpha_n": floats(-0.3, 0.2),
+      "xielu.beta": floats(0.5, 0.6),
+      "xielu.eps": floats(-1e-6, -1e-6),
+    },
+    with: /^output\.weight/,
+    extra: [{ name: "rope_freqs.weight", ne: [16] }],
+    fill: [[/rope_freqs/, (z) => 1 + z * z]],
+  },
+  "command-r": {
+    arch: "command-r",
+    keys: { "attention.layer_norm_epsilon": f32(1e-5), logit_scale: f32(0.0625) },
+    without: ["attention.layer_norm_rms_epsilon"],
+    with: /attn_[qk]_norm/,
+  },
+  minicpm3: {
+    arch: "minicpm3",
+    keys: { ...LATENT, "attention.key_length": 48, "attention.value_length": 16 },
+    without: ["attention.key_length_mla", "attention.value_length_mla"],
+    with: /attn_kv_b/,
+  },
+  llama4: {
+    arch: "llama4",
+    keys: {
+      ...EXPERTS,
+      expert_used_count: 1,
+      block_count: 4,
+      interleave_moe_layer_step: 2,
+      "attention.sliding_window": 40,
+      "attention.temperature_length": 48,
+    },
+    with: /^output\.weight/,
+  },
   qwen35: { arch: "qwen35", keys: GATED_DELTA, with: /ssm_a$|^output\.weight/, fill: [DECAY] },
   qwen35moe: {
     arch: "qwen35moe",
@@ -563,8 +752,9 @@ function valueOf(v: KeyValue): GgufValue {
 function familyMetadata(model: FamilyModel): Metadata {
   const m = new Metadata(model.arch, [["general.architecture", { type: "str", value: model.arch }]]);
   for (const [key, value] of Object.entries({ ...BASE, ...model.keys })) {
-    m.set(`${model.arch}.${key}`, valueOf(value));
+    if (!model.without?.includes(key)) m.set(`${model.arch}.${key}`, valueOf(value));
   }
+  for (const [key, value] of Object.entries(model.root ?? {})) m.set(key, valueOf(value));
   return m;
 }
 

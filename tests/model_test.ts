@@ -145,6 +145,15 @@ Deno.test("bindModel() refuses keys of sparse and hashed families that do not fi
   await refusesKey("qwen4exp", "ple.layers", ints(1, 2));
   await refusesKey("qwen3next", "ssm.group_count", u32(3));
   await refusesKey("kimi-k3", "attn_res.block_size", u32(0));
+  await refusesKey("lfm2", "attention.head_count_kv", ints(0, 2, 0, 1)); // two kinds of attention
+  await refusesKey("lfm2", "attention.head_count_kv", ints(0, 0, 0, 0));
+  await refusesKey("lfm2", "shortconv.l_cache", u32(1));
+  await refusesKey("nemotron_h", "feed_forward_length", ints(0, 32, 96, 0));
+  await refusesKey("falcon-h1", "ssm.group_count", u32(3));
+  await refusesKey("mamba2", "ssm.time_step_rank", u32(3));
+  await refusesKey("mamba", "ssm.time_step_rank", u32(0));
+  await refusesKey("llama4", "attention.sliding_window", u32(0));
+  await refusesKey("qwen3vl", "rope.section_order", { type: "str", value: "xyzt" });
 });
 
 Deno.test("bindModel() gives a model or an error of the hierarchy, whatever a key holds", () => {

@@ -50,10 +50,42 @@ function normEps(k: Keys): number {
  * @throws {ModelError} `model.missing_key`, `model.key_type`, `model.key_value`, `model.missing_tensor`
  */
 export function readDecoderSpec(k: Keys, rope: RopeOptions = {}): DecoderSpec {
-  const s = readSpec(k), { n_layer, n_embd } = s;
-  const n_head = k.uniform("attention.head_count", n_layer);
+  const { n_layer } = readSpec(k), n_head = k.uniform("attention.head_count", n_layer);
+  const n_ff = k.uniform("feed_forward_length", n_layer, 0);
+  return withWidths(k, { n_head, n_head_kv: k.uniform("attention.head_count_kv", n_layer, n_head), n_ff }, rope);
+}
+
+/** A decoder of layers of several kinds, of which some have attention. */
+export interface HybridSpec extends DecoderSpec {
+  /** Layers with key heads. */
+  readonly attends: readonly boolean[];
+}
+
+/**
+ * As `readDecoderSpec`; heads and `n_ff` may be 0 on layers of other kinds.
+ * @throws {ModelError} `model.missing_key`, `model.key_type`, `model.key_value`, `model.missing_tensor`
+ */
+export function readHybridSpec(k: Keys): HybridSpec {
+  const { n_layer } = readSpec(k);
+  const one = (key: string, values: readonly number[]) => {
+    const [n = 0, ...others] = new Set(values.filter((v) => v !== 0));
+    k.want(others.length === 0, key, values, "one number, and 0 on layers of other kinds");
+    return n;
+  };
+  const n_head = one("attention.head_count", k.perLayer("attention.head_count", n_layer));
+  const kv = k.perLayer("attention.head_count_kv", n_layer, n_head);
+  const n_ff = one("feed_forward_length", k.perLayer("feed_forward_length", n_layer, 0));
+  const n_head_kv = one("attention.head_count_kv", kv);
+  return { ...withWidths(k, { n_head, n_head_kv, n_ff }, {}), attends: kv.map((n) => n > 0) };
+}
+
+function withWidths(
+  k: Keys,
+  widths: Pick<DecoderSpec, "n_head" | "n_head_kv" | "n_ff">,
+  rope: RopeOptions,
+): DecoderSpec {
+  const s = readSpec(k), { n_embd } = s, { n_head, n_head_kv } = widths;
   k.want(n_head >= 1, "attention.head_count", n_head, "at least 1");
-  const n_head_kv = k.uniform("attention.head_count_kv", n_layer, n_head);
   k.want(
     n_head_kv >= 1 && n_head % n_head_kv === 0,
     "attention.head_count_kv",
@@ -70,11 +102,9 @@ export function readDecoderSpec(k: Keys, rope: RopeOptions = {}): DecoderSpec {
   );
   return {
     ...s,
-    n_head,
-    n_head_kv,
+    ...widths,
     head_dim,
     head_dim_v: k.u32("attention.value_length", Math.floor(n_embd / n_head)),
-    n_ff: k.uniform("feed_forward_length", n_layer, 0),
     norm_eps: normEps(k),
     rope: readRope(k, n_rot, rope),
     attn_scale: k.f32("attention.scale", 0) || head_dim ** -0.5,
@@ -209,7 +239,7 @@ export function fusedFfn(op: Ops, w: Weights, x: T, n_ff: number, act: Act = SIL
   return linear(op, w, "ffn_down", y, x.ne[0]);
 }
 
-/** `down(act(up x))` */
-export function plainFfn(op: Ops, w: Weights, x: T, n_ff: number, act: UnaryKind): T {
-  return linear(op, w, "ffn_down", op.unary(act, linear(op, w, "ffn_up", x, n_ff)), x.ne[0]);
+/** `down(act(up x))`; `suffix` as in `gatedFfn`. */
+export function plainFfn(op: Ops, w: Weights, x: T, n_ff: number, act: UnaryKind, suffix = ""): T {
+  return linear(op, w, `ffn_down${suffix}`, op.unary(act, linear(op, w, `ffn_up${suffix}`, x, n_ff)), x.ne[0]);
 }

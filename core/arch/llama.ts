@@ -1,21 +1,24 @@
 /**
- * Llama 2/3, Mistral, Mixtral, Mistral 3 (`mistral3`), and SmolLM 3 (`smollm3`). Pre-norm decoder, grouped-query attention,
- * SwiGLU or routed experts. Rotates pairs (2i, 2i+1): converters permute q and k rows for it. A sliding window (Mistral v0.1)
- * is kept where the file names it. mistral3: queries grow with the position, by 1 + scale ln(1 + floor(p / length)). smollm3:
- * every fourth layer does not rotate.
+ * Llama 2/3, Mistral, Mixtral, Mistral 3 (`mistral3`), SmolLM 3 (`smollm3`), InternLM2 (`internlm2`), ERNIE 4.5 (`ernie4_5`,
+ * `ernie4_5-moe`) and Arcee (`arcee`). Pre-norm decoder, grouped-query attention, SwiGLU or routed experts.
+ * Rotates pairs (2i, 2i+1): converters permute q and k rows for it. A sliding window (Mistral v0.1) is kept where the file names it.
+ * mistral3: queries grow with the position, by 1 + scale ln(1 + floor(p / length)). smollm3: every fourth layer does not rotate.
+ * ernie4_5-moe: softmax scores with a selection bias, shared experts, the first layers dense. arcee: a feed-forward block without
+ * a gate, of squared ReLU.
  * Source: LLaMA (arXiv 2302.13971), Llama 3 (arXiv 2407.21783), Mistral 7B (arXiv 2310.06825), Mixtral (arXiv 2401.04088);
- * huggingface/transformers `modeling_ministral3.py`, `modeling_smollm3.py`.
+ * huggingface/transformers `modeling_ministral3.py`, `modeling_smollm3.py`, `modeling_ernie4_5.py`, `modeling_ernie4_5_moe.py`,
+ * `modeling_arcee.py`; InternLM2 (arXiv 2403.17297).
  * @module
  */
 import type { Ops, T } from "../program/program.ts";
 import type { Architecture } from "./architecture.ts";
-import { type DecoderSpec, embed, gatedFfn, head, readDecoderSpec, selfAttention } from "./decoder.ts";
+import { type DecoderSpec, embed, head, plainFfn, readDecoderSpec, selfAttention } from "./decoder.ts";
 import type { Keys } from "./keys.ts";
-import { moeFfn, type MoeSpec, readMoe } from "./moe.ts";
+import { readSharedMoe, sharedMoeFfn, type SharedMoeSpec } from "./moe.ts";
 import { queryFactor, readTemperature, type Temperature } from "./temperature.ts";
 
-interface LlamaSpec extends DecoderSpec {
-  readonly moe: MoeSpec;
+interface LlamaSpec extends DecoderSpec, SharedMoeSpec {
+  readonly plain: boolean;
   readonly window: number;
   readonly temperature: Temperature | undefined;
   /** The last of so many layers does not rotate; 0: all rotate. */
@@ -26,7 +29,8 @@ function spec(k: Keys): LlamaSpec {
   const s = readDecoderSpec(k);
   return {
     ...s,
-    moe: readMoe(k, { n_ff_exp: s.n_ff }),
+    ...readSharedMoe(k, s.n_layer, { n_ff_exp: s.n_ff, ...(k.arch === "ernie4_5-moe" ? { sum_min: 1e-12 } : {}) }),
+    plain: k.arch === "arcee",
     window: k.u32("attention.sliding_window", 0),
     temperature: k.arch === "mistral3" ? readTemperature(k) : undefined,
     rest_period: k.arch === "smollm3" ? 4 : 0, // no key tells
@@ -44,7 +48,7 @@ function layer(op: Ops, s: LlamaSpec, freqs: T, il: number, x: T): T { //       
   const a = op.rms_norm(x, w("attn_norm", [s.n_embd]), s.norm_eps);
   x = op.add(x, selfAttention(op, w, s, il, a, { turn, window: s.window }));
   const f = op.rms_norm(x, w("ffn_norm", [s.n_embd]), s.norm_eps);
-  return op.add(x, s.moe.n_expert > 0 ? moeFfn(op, w, s.moe, f) : gatedFfn(op, w, f, s.n_ff));
+  return op.add(x, s.plain ? plainFfn(op, w, f, s.n_ff, "relu2") : sharedMoeFfn(op, w, s, il, f));
 }
 
 function build(op: Ops, s: LlamaSpec): T {
@@ -54,4 +58,8 @@ function build(op: Ops, s: LlamaSpec): T {
   return head(op, s, x);
 }
 
-export const llama: Architecture<LlamaSpec> = { names: ["llama", "mistral3", "smollm3"], spec, build };
+export const llama: Architecture<LlamaSpec> = {
+  names: ["llama", "mistral3", "smollm3", "internlm2", "ernie4_5", "ernie4_5-moe", "arcee"],
+  spec,
+  build,
+};

@@ -7,6 +7,7 @@
  * `modeling_mistral4.py` (query temperature).
  * @module
  */
+import type { RopeKind } from "../program/ops.ts";
 import type { Ops, Segment, T, Weights } from "../program/program.ts";
 import type { Spec } from "./architecture.ts";
 import { linear } from "./decoder.ts";
@@ -28,6 +29,7 @@ export interface MlaSpec {
   readonly attn_scale: number;
   /** Undefined: nothing is rotated. */
   readonly mla_rope: Rope | undefined;
+  readonly rope_kind: RopeKind;
   readonly temperature: Temperature | undefined;
 }
 
@@ -36,6 +38,10 @@ export interface MlaOptions {
   /** Of the norms on latents, where the file does not say: the default of the released classes is 1e-6 whatever `rms_norm_eps`. */
   readonly latent_eps?: number;
   readonly rotates?: boolean;
+  /** Pairs where left out. */
+  readonly rope_kind?: RopeKind;
+  /** Where the file does not say. */
+  readonly v_head_dim?: number;
   /** Query temperature where the file does not say. */
   readonly temperature_scale?: number;
 }
@@ -63,10 +69,11 @@ export function readMla(k: Keys, s: Spec, options: MlaOptions = {}): MlaSpec {
     kv_lora_rank,
     qk_nope_head_dim: n_qk - n_rope,
     qk_rope_head_dim: n_rope,
-    v_head_dim: k.u32("attention.value_length_mla", k.u32("attention.value_length")),
+    v_head_dim: k.u32("attention.value_length_mla", 0) || k.u32("attention.value_length", options.v_head_dim),
     latent_eps: k.f32("attention.latent_norm_rms_epsilon", options.latent_eps ?? 1e-6),
     attn_scale: n_qk ** -0.5 * factor ** 2,
     mla_rope: options.rotates === false || n_rope === 0 ? undefined : rope,
+    rope_kind: options.rope_kind ?? "pairs",
     temperature: readTemperature(k, options.temperature_scale),
   };
 }
@@ -84,7 +91,7 @@ export function mla(op: Ops, w: Weights, s: MlaSpec, il: number, x: T, parts: Ml
   const { n_head, q_lora_rank, kv_lora_rank, qk_nope_head_dim: n_nope, qk_rope_head_dim: n_rope, v_head_dim } = s;
   const rotated = (y: T) =>
     s.mla_rope
-      ? op.rope(y, op.constant("rope.inv_freq", s.mla_rope.inv_freq), { kind: "pairs", mscale: s.mla_rope.mscale })
+      ? op.rope(y, op.constant("rope.inv_freq", s.mla_rope.inv_freq), { kind: s.rope_kind, mscale: s.mla_rope.mscale })
       : y;
   const tempered = (y: T) => s.temperature ? op.mul(y, queryFactor(op, s.temperature)) : y;
   const joined = (nope: T, rope?: T) => rope ? op.concat([nope, rope]) : nope;

@@ -2,13 +2,15 @@
  * The architectures, by `general.architecture`.
  * @module
  */
-import { ModelError } from "../errors.ts";
+import { apertus } from "./apertus.ts";
 import type { Architecture } from "./architecture.ts";
 import { cohere2 } from "./cohere2.ts";
+import { commandR } from "./command_r.ts";
 import { deepseek2 } from "./deepseek2.ts";
 import { deepseek32 } from "./deepseek32.ts";
 import { deepseek4 } from "./deepseek4.ts";
 import { deepseek41 } from "./deepseek41.ts";
+import { falconH1 } from "./falcon_h1.ts";
 import { gemma3 } from "./gemma3.ts";
 import { gemma3n } from "./gemma3n.ts";
 import { gemma4 } from "./gemma4.ts";
@@ -17,13 +19,21 @@ import { glm4moe } from "./glm4moe.ts";
 import { glm5Next } from "./glm5_next.ts";
 import { gptOss } from "./gpt_oss.ts";
 import { granite } from "./granite.ts";
+import { granitehybrid } from "./granitehybrid.ts";
 import { hunyuan } from "./hunyuan.ts";
+import { jamba } from "./jamba.ts";
 import type { ModelFile } from "./keys.ts";
 import { kimiK3 } from "./kimi_k3.ts";
 import { kimiLinear } from "./kimi_linear.ts";
+import { lfm2 } from "./lfm2.ts";
 import { llama } from "./llama.ts";
+import { llama4 } from "./llama4.ts";
+import { mamba } from "./mamba.ts";
 import { mimo2 } from "./mimo2.ts";
+import { minicpm3 } from "./minicpm3.ts";
 import { minimaxM2 } from "./minimax_m2.ts";
+import { nemotron } from "./nemotron.ts";
+import { nemotronH } from "./nemotron_h.ts";
 import { olmo2 } from "./olmo2.ts";
 import { phi3 } from "./phi3.ts";
 import { qwen2 } from "./qwen2.ts";
@@ -33,6 +43,7 @@ import { qwen4exp } from "./qwen4exp.ts";
 import { stablelm } from "./stablelm.ts";
 import { starcoder2 } from "./starcoder2.ts";
 import { unpublished } from "./unpublished.ts";
+import { ModelError } from "../errors.ts";
 
 export type { Architecture, Spec } from "./architecture.ts";
 export type { ModelFile } from "./keys.ts";
@@ -67,6 +78,17 @@ export const ARCHITECTURES: readonly Architecture<any>[] = [
   starcoder2,
   gemma4,
   gemma3n,
+  nemotron,
+  nemotronH,
+  lfm2,
+  granitehybrid,
+  falconH1,
+  mamba,
+  jamba,
+  apertus,
+  commandR,
+  llama4,
+  minicpm3,
 ];
 
 /** @throws {ModelError} `model.architecture` when the file's architecture is not known */

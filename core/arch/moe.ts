@@ -2,7 +2,7 @@
  * Routed experts: the router's rule as data, and the feed-forward block all routed families share.
  * @module
  */
-import type { ScoreKind } from "../program/ops.ts";
+import type { ScoreKind, UnaryKind } from "../program/ops.ts";
 import type { Ops, T, Weights } from "../program/program.ts";
 import { type Act, gatedFfn, linear, SILU } from "./decoder.ts";
 import type { Keys } from "./keys.ts";
@@ -23,6 +23,8 @@ export interface MoeSpec {
   /** A group is ranked by the sum of this many of its best experts. */
   readonly group_top: number;
   readonly act: Act;
+  /** Experts without a gate: what their up projection goes through. */
+  readonly plain: UnaryKind | undefined;
 }
 
 /** The smallest divisor of a renormalisation (the half-precision minimum, as the field uses it). */
@@ -64,6 +66,7 @@ export function readMoe(k: Keys, defaults: Partial<MoeSpec> = {}): MoeSpec {
     groups_used: k.u32("expert_group_used_count", defaults.groups_used ?? groups) || groups,
     group_top: defaults.group_top ?? 2,
     act: defaults.act ?? SILU,
+    plain: defaults.plain,
   };
 }
 
@@ -85,19 +88,26 @@ function expertLinear(op: Ops, w: Weights, name: string, x: T, ids: T, n_out: nu
   return bias ? op.add(y, op.get_rows(bias, ids)) : y;
 }
 
-/** Every chosen expert's gated feed-forward, weighted and summed: `[n, n_tok]` for x `[n, n_tok]`. */
-export function experts(op: Ops, w: Weights, m: MoeSpec, x: T, { ids, weights }: { ids: T; weights: T }): T {
+/**
+ * Every chosen expert's feed-forward, weighted and summed: `[n, n_tok]` for x `[n, n_tok]`, or `[n, k, n_tok]` where each expert has
+ * rows of its own. Without weights: summed.
+ */
+export function experts(op: Ops, w: Weights, m: MoeSpec, x: T, { ids, weights }: { ids: T; weights?: T }): T {
   const { n_expert, n_ff_exp, act } = m;
-  let gate, up: T;
-  if (w.has("ffn_gate_up_exps")) {
-    const both = expertLinear(op, w, "ffn_gate_up_exps", x, ids, 2 * n_ff_exp, n_expert);
-    [gate, up] = [both.slice(0, n_ff_exp), both.slice(n_ff_exp, n_ff_exp)];
+  const wide = (name: string, n: number) => expertLinear(op, w, name, x, ids, n, n_expert);
+  let h: T;
+  if (m.plain) {
+    h = op.unary(m.plain, wide("ffn_up_exps", n_ff_exp));
+  } else if (w.has("ffn_gate_up_exps")) {
+    const both = wide("ffn_gate_up_exps", 2 * n_ff_exp);
+    h = op.gate(act.kind, both.slice(0, n_ff_exp), both.slice(n_ff_exp, n_ff_exp), act.a, act.b);
   } else {
-    gate = expertLinear(op, w, "ffn_gate_exps", x, ids, n_ff_exp, n_expert);
-    up = expertLinear(op, w, "ffn_up_exps", x, ids, n_ff_exp, n_expert);
+    const gate = wide("ffn_gate_exps", n_ff_exp);
+    h = op.gate(act.kind, gate, wide("ffn_up_exps", n_ff_exp), act.a, act.b);
   }
-  const y = expertLinear(op, w, "ffn_down_exps", op.gate(act.kind, gate, up, act.a, act.b), ids, x.ne[0], n_expert);
-  return op.expert_sum(y, weights);
+  const y = expertLinear(op, w, "ffn_down_exps", h, ids, x.ne[0], n_expert), [k] = ids.ne;
+  if (weights) return op.expert_sum(y, weights);
+  return op.mix(y, op.constant(`experts.ones.${k}`, new Float32Array(k).fill(1), [k, 1])).flat();
 }
 
 /** Router and experts of one layer; `given` names the experts of each row. */
@@ -109,6 +119,8 @@ export function moeFfn(op: Ops, w: Weights, m: MoeSpec, x: T, given?: T): T {
 export interface SharedMoeSpec {
   readonly n_ff: number;
   readonly n_dense: number;
+  /** Of the layers behind them, those whose number (from 1) it divides are routed. */
+  readonly moe_step: number;
   readonly moe: MoeSpec;
   /** Width of the shared experts together; 0: none. */
   readonly n_ff_shexp: number;
@@ -120,9 +132,15 @@ export function readSharedMoe(k: Keys, n_layer: number, defaults: Partial<MoeSpe
   return {
     n_ff: k.uniform("feed_forward_length", n_layer, 0),
     n_dense: moe.n_expert === 0 ? n_layer : k.u32("leading_dense_block_count", 0),
+    moe_step: k.u32("interleave_moe_layer_step", 1) || 1,
     moe,
-    n_ff_shexp: k.u32("expert_shared_feed_forward_length", moe.n_ff_exp * n_shared),
+    n_ff_shexp: k.u32("expert_shared_feed_forward_length", 0) || moe.n_ff_exp * n_shared,
   };
+}
+
+/** Layer `il` has no experts. */
+export function isDense(s: SharedMoeSpec, il: number): boolean {
+  return il < s.n_dense || (il + 1) % s.moe_step !== 0;
 }
 
 /**
@@ -139,7 +157,7 @@ export function sharedMoeFfn(
   options: { act?: Act; given?: T | undefined } = {},
 ): T {
   const { act = s.moe.act, given } = options;
-  if (il < s.n_dense) return gatedFfn(op, w, x, s.n_ff, act);
+  if (isDense(s, il)) return gatedFfn(op, w, x, s.n_ff, act);
   const routed = moeFfn(op, w, s.moe, x, given);
   if (s.n_ff_shexp === 0) return routed;
   const shared = gatedFfn(op, w, x, s.n_ff_shexp, act, "_shexp");

@@ -13,6 +13,7 @@ import { gatedDelta, type GatedDeltaSpec, readGatedDelta } from "./delta.ts";
 import { draftBlocks } from "./draft.ts";
 import type { Keys } from "./keys.ts";
 import { readSharedMoe, sharedMoeFfn, type SharedMoeSpec } from "./moe.ts";
+import { readSections } from "./rope.ts";
 
 export interface QwenNextSpec extends DecoderSpec, SharedMoeSpec {
   readonly delta: GatedDeltaSpec;
@@ -21,9 +22,8 @@ export interface QwenNextSpec extends DecoderSpec, SharedMoeSpec {
 }
 
 export function readQwenNext(k: Keys, gate: "silu" | "sigmoid" = "silu"): QwenNextSpec {
-  const s = readDecoderSpec(k), order = k.str("rope.section_order", "tyxz");
-  k.want(order === "tyxz", "rope.section_order", order, "tyxz");
-  k.ints("rope.dimension_sections", []); // of no effect on text
+  const s = readDecoderSpec(k);
+  readSections(k);
   const interval = k.u32("full_attention_interval", 4);
   k.want(interval >= 1, "full_attention_interval", interval, "at least 1");
   const every = Array.from({ length: s.n_layer }, (_, il) => (il + 1) % interval === 0);

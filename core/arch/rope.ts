@@ -86,7 +86,7 @@ export function readRope(k: Keys, n_rot: number, options: RopeOptions = {}): Rop
     if (divisors) freqs = freqs.map((f, i) => f / divisors[i]);
   }
 
-  const factor = k.f32("rope.scaling.factor", k.f32("rope.scale_linear", 1));
+  const factor = k.f32("rope.scaling.factor", k.f32("rope.scale_linear", 1)) || 1; // 0: none
   // llama.cpp reads a missing type as "linear"; with a factor of 1 that scales nothing.
   const type = k.str("rope.scaling.type", "linear");
   switch (type) {
@@ -117,6 +117,16 @@ export function readRope(k: Keys, n_rot: number, options: RopeOptions = {}): Rop
       );
   }
   return { inv_freq: Float32Array.from(freqs), mscale: options.mscale ?? mscale };
+}
+
+/**
+ * Reads `rope.dimension_sections`: the axes whose positions parts of a head are rotated by. All axes of a text token are its position,
+ * so that they have no effect.
+ */
+export function readSections(k: Keys): void {
+  const order = k.str("rope.section_order", "tyxz");
+  k.want(order === "tyxz", "rope.section_order", order, "tyxz");
+  k.ints("rope.dimension_sections", []);
 }
 
 /** YaRN as the file states it. */

@@ -10,6 +10,8 @@ export interface Temperature {
   readonly scale: number;
   /** Positions for which the factor stays the same. */
   readonly length: number;
+  /** Added to positions; 0 where left out. */
+  readonly shift?: number;
 }
 
 /**
@@ -25,14 +27,14 @@ export function readTemperature(k: Keys, fallback = 0): Temperature | undefined 
   return { scale, length };
 }
 
-/** `1 + scale ln(1 + floor(p / length))` of each token: `[1, 1, n_tok]`. */
+/** `1 + scale ln(1 + floor((p + shift) / length))` of each token: `[1, 1, n_tok]`. */
 export function queryFactor(op: Ops, t: Temperature): T {
   return op.derived({
     name: "attention.temperature",
     type: "f32",
     limit: 0,
     row: (out, at, position) => {
-      out[at] = 1 + t.scale * Math.log(1 + Math.floor(position / t.length));
+      out[at] = 1 + t.scale * Math.log(1 + Math.floor((position + (t.shift ?? 0)) / t.length));
     },
   }, [1, 1]);
 }
