@@ -393,7 +393,9 @@ Deno.test({
     const root = `${sharedDir}models/tiny`;
     for (const entry of Deno.readDirSync(root)) {
       if (!entry.isDirectory || entry.name === "mtp") continue; // mtp: graphs of draft blocks, not a checkpoint
-      const expected = readJson(`${root}/${entry.name}/expected_gguf.json`).files.f32.metadata as Row[];
+      const { files } = readJson(`${root}/${entry.name}/expected_gguf.json`);
+      if (files === undefined) continue; // written by hand: no converter knows the family
+      const expected = files.f32.metadata as Row[];
       const rows = expected.filter(({ key }) => key.startsWith("tokenizer."));
       const v = vocabularyFromCheckpoint(folder(`${root}/${entry.name}`));
       assert.deepEqual(v.entries.map(([key]) => key), rows.map(({ key }) => key), entry.name);
