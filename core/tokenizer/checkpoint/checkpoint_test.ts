@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import fc from "npm:fast-check@4.11.0";
-import { needingShared, repoDir, sharedDir } from "../../../tests/shared.ts";
+import { repoDir } from "../../../tests/shared.ts";
 import { BloomeryError, TextError } from "../../errors.ts";
 import { type GgufValue, Metadata, type StringArray } from "../../gguf/metadata.ts";
 import { trickyStrings } from "../../../tests/tricky_strings.ts";
@@ -380,30 +380,4 @@ Deno.test("readSentencePiece() refuses or reads any bytes, and never hangs", () 
       assert.ok(error instanceof BloomeryError);
     }
   }));
-});
-
-Deno.test({
-  ...needingShared("every small checkpoint (../shared/models): all tokenizer keys and values are the converter's"),
-  fn: () => {
-    interface Row {
-      key: string;
-      value?: unknown;
-      count?: number;
-    }
-    const root = `${sharedDir}models/tiny`;
-    for (const entry of Deno.readDirSync(root)) {
-      if (!entry.isDirectory || entry.name === "mtp") continue; // mtp: graphs of draft blocks, not a checkpoint
-      const { files } = readJson(`${root}/${entry.name}/expected_gguf.json`);
-      if (files === undefined) continue; // written by hand: no converter knows the family
-      const expected = files.f32.metadata as Row[];
-      const rows = expected.filter(({ key }) => key.startsWith("tokenizer."));
-      const v = vocabularyFromCheckpoint(folder(`${root}/${entry.name}`));
-      assert.deepEqual(v.entries.map(([key]) => key), rows.map(({ key }) => key), entry.name);
-      for (const row of rows) {
-        const got = v.entries.find(([key]) => key === row.key)![1] as GgufValue;
-        if (row.count !== undefined) assert.equal((got.value as ArrayLike<unknown>).length, row.count);
-        else assert.equal(got.value, row.value, `${entry.name} ${row.key}`);
-      }
-    }
-  },
 });
