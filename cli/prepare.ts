@@ -73,6 +73,7 @@ export const prepare: Command = {
     { name: "chat-template", type: "string", value: "FILE", help: "chat template to use instead of the checkpoint's" },
     ...SPLIT_FLAGS,
     COMMON.overwrite,
+    COMMON.config,
     { name: "room", type: "string", value: "SIZE", help: "memory for buffers, such as 512M" },
     {
       name: "follow",
