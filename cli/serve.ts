@@ -5,6 +5,7 @@
 import { UsageError } from "../core/errors.ts";
 import { parseJson } from "../core/json.ts";
 import { osError, osReason } from "../core/os_error.ts";
+import type { ServedModel } from "../serve/language_model.ts";
 import { type Command, EXIT, type Flags } from "./command.ts";
 import { MODEL_FLAGS, PREDICT, REASONING_FLAGS, SAMPLING_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS, LLAMA_SERVER_FLAGS } from "./llama_flags.ts";
@@ -152,21 +153,28 @@ export const serve: Command = {
     let opened: Awaited<ReturnType<typeof openModelFromFlags>> | undefined;
     try {
       const path = await modelPath(flags, io);
-      opened = await openModelFromFlags(flags, io, { path, n_seq: n_slots, ...context });
-      const { engine } = opened.model;
-      if (chatTemplate === undefined && lacksTemplate(opened.model)) {
-        io.warn("the model has no chat template; chats use ChatML, see --chat-template-file");
-      }
-      const [id, ...aliases] = flags.strs("alias");
-      const served = servedModel(opened.model, {
-        ...(id === undefined ? {} : { id, aliases }),
-        ...(chatTemplate === undefined ? {} : { chatTemplate }),
+      let model: ServedModel | undefined;
+      opened = await openModelFromFlags(flags, io, {
+        path,
+        n_seq: n_slots,
+        ...context,
+        beforeWeights(loading) {
+          if (chatTemplate === undefined && lacksTemplate(loading)) {
+            io.warn("the model has no chat template; chats use ChatML, see --chat-template-file");
+          }
+          const [id, ...aliases] = flags.strs("alias");
+          const served = servedModel(loading, {
+            ...(id === undefined ? {} : { id, aliases }),
+            ...(chatTemplate === undefined ? {} : { chatTemplate }),
+          });
+          model = { ...served, sampling: { ...served.sampling, ...samplingOf(flags, served.tokenizer) } };
+          if (reasoningBudget !== -1 && served.chat.reasoningTags === undefined) {
+            io.warn("--reasoning-budget has no effect: this model's reasoning has no tag that could end it");
+          }
+        },
       });
-      const model = { ...served, sampling: { ...served.sampling, ...samplingOf(flags, served.tokenizer) } };
-      if (reasoningBudget !== -1 && model.chat.reasoningTags === undefined) {
-        io.warn("--reasoning-budget has no effect: this model's reasoning has no tag that could end it");
-      }
-      const server = waiting.serve(model);
+      const { engine } = opened.model;
+      const server = waiting.serve(model!);
       using _ = io.hold();
       const { n_ctx, n_free } = engine;
       const shared = n_free < n_ctx * n_slots ? `, ${n_free} of all together` : "";

@@ -51,7 +51,8 @@ export const tokenize: Command = {
   },
 };
 
-async function openTokenizer(path: string): Promise<Tokenizer> {
+/** The vocabulary of a model, from its header alone. */
+export async function openTokenizer(path: string): Promise<Tokenizer> {
   const [{ openGguf }, { tokenizerFromGguf }] = await Promise.all([
     import("../core/gguf/read.ts"),
     import("../core/tokenizer/mod.ts"),
