@@ -19,7 +19,6 @@ export const COMMON = {
     name: "config",
     type: "string",
     value: "FILE",
-    complete: "file",
     help:
       'JSON file with flags: {"ctx-size": 4096, "serve": {"port": 9000}}; flags and environment variables override it',
   },
@@ -34,7 +33,6 @@ export const COMMON = {
     type: "string",
     value: "FILE",
     env: "LLAMA_ARG_MODEL",
-    complete: "file",
     help: "GGUF file, or the first of a split set",
   },
   device: {
@@ -116,7 +114,7 @@ export const HUB_FLAGS = [
     name: "hf-file",
     alias: ["hff"],
     type: "string",
-    value: "FILE",
+    value: "NAME",
     env: "LLAMA_ARG_HF_FILE",
     help: "file of the repository, instead of the one that QUANT names",
   },
@@ -141,7 +139,6 @@ export const HUB_FLAGS = [
     type: "string",
     value: "DIR",
     env: "LLAMA_CACHE",
-    complete: "folder",
     help: "folder of downloaded models; default: bloomery in the user's cache folder",
   },
   { name: "offline", type: "bool", env: "LLAMA_ARG_OFFLINE", help: "use only what was downloaded before" },

@@ -22,7 +22,6 @@ export const prepare: Command = {
       type: "string",
       value: "FILE",
       required: true,
-      complete: "file",
       help: "the GGUF file to make",
     },
     {

@@ -68,7 +68,6 @@ export const run: Command = {
       alias: ["f", "file"],
       type: "string",
       value: "FILE",
-      complete: "file",
       help: "text file with the prompt",
     },
     { name: "system", alias: ["sys", "system-prompt"], type: "string", value: "TEXT", help: "system message" },
@@ -77,7 +76,6 @@ export const run: Command = {
       alias: ["sysf", "system-prompt-file"],
       type: "string",
       value: "FILE",
-      complete: "file",
       help: "text file with the system message",
     },
     {

@@ -15,11 +15,11 @@ import { readText } from "./text_file.ts";
 
 /** Flags of score and eval. */
 export const WINDOW_FLAGS = [
-  { name: "file", alias: ["f"], type: "strings", value: "TEXT", help: "text file; may be given several times" },
+  { name: "file", alias: ["f"], type: "strings", value: "FILE", help: "text file; may be given several times" },
   {
     name: "tokens",
     type: "strings",
-    value: "JSON",
+    value: "FILE",
     help: "file with an array of token ids, instead of or besides a text",
   },
   { name: "window", type: "int", value: "N", default: 512, min: 2, help: "tokens per window" },
@@ -87,7 +87,7 @@ export const score: Command = {
       name: "output",
       alias: ["o"],
       type: "string",
-      value: "JSONL",
+      value: "FILE",
       required: true,
       help: "file to write; an unfinished one is continued",
     },
