@@ -52,7 +52,7 @@ export const prepare: Command = {
       choices: ["per-site", "concatenated"],
       help: "n-gram tables of DeepSeek V4.1: a tensor each, or all in one (an assumption: no released file has it)",
     },
-    { name: "model-name", type: "string", value: "NAME", help: "general.name" },
+    { name: "model-name", type: "string", value: "NAME", help: "name of the model in the file (general.name)" },
     {
       name: "only",
       type: "strings",

@@ -175,8 +175,8 @@ export const serve: Command = {
       const server = waiting.serve(model!);
       using _ = io.hold();
       const { n_ctx, n_free } = engine;
-      const shared = n_free < n_ctx * n_slots ? `, ${n_free} of all together` : "";
-      io.note(`serving on ${server.url}: ${n_slots} slots of ${n_ctx} tokens${shared}`);
+      const shared = n_free < n_ctx * n_slots ? `, which share ${n_free}` : "";
+      io.note(`serving on ${server.url}: ${n_slots} ${n_slots === 1 ? "slot" : "slots"} of ${n_ctx} tokens${shared}`);
       const drain = () => {
         io.note("finishing the running requests; once more ends at once");
         server.drain();
