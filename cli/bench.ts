@@ -113,6 +113,7 @@ export const bench: Command = {
       n_ubatch: flags.num("ubatch-size")!,
       cacheTypeK: flags.str("cache-type-k") as CacheType,
       cacheTypeV: flags.str("cache-type-v") as CacheType,
+      onWarning: (text) => io.warn(text),
     });
     const load_ms = performance.now() - start;
     const bytes = bytesPerToken(engine);

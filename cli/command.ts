@@ -13,7 +13,7 @@ export interface Flag {
   /** Other spellings: `c` is `-c`, `n-ctx` is `--n-ctx` and `-n-ctx`. */
   readonly alias?: readonly string[];
   readonly type: FlagType;
-  /** What the value is called in help: `N`, `FILE`. */
+  /** What the value is called in help: `N`; shells complete a `FILE` or a `DIR` of this machine. */
   readonly value?: string;
   /** What a number counts, where its help does not say so: `tokens`. */
   readonly unit?: string;
@@ -35,8 +35,6 @@ export interface Flag {
   readonly required?: boolean;
   /** Why the flag changes nothing here. It is accepted for the sake of llama.cpp's command lines, and the user is told. */
   readonly noEffect?: string;
-  /** What the shell completes the value with. */
-  readonly complete?: "file" | "folder";
 }
 
 export interface Argument {

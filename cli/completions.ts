@@ -32,10 +32,10 @@ function bashCommand(command: Command): string {
     const forms = flagForms(flag).map((form) => form.text).join("|");
     const then = flag.choices
       ? `COMPREPLY=($(compgen -W ${quoted([...flag.choices].join(" "))} -- "$current"))`
-      : flag.complete === "file"
-      ? `COMPREPLY=($(compgen -f -- "$current"))`
-      : flag.complete === "folder"
-      ? `COMPREPLY=($(compgen -d -- "$current"))`
+      : flag.value === "FILE"
+      ? "_bloomery_paths -f"
+      : flag.value === "DIR"
+      ? "_bloomery_paths -d"
       : "COMPREPLY=()";
     lines.push(`        ${forms}) ${then}; return ;;`);
   }
@@ -50,6 +50,11 @@ function bashCommand(command: Command): string {
 export function bashCompletion(commands: readonly Command[]): string {
   const names = [...commands.map((c) => c.name), "help"].join(" ");
   return `# Completion of bloomery for bash: source it, or put it in the folder of bash-completion.
+_bloomery_paths() {
+  # Only paths get a slash behind a folder: the command "serve" must not where there is a folder of that name.
+  compopt -o filenames 2>/dev/null
+  COMPREPLY=($(compgen "$1" -- "$current"))
+}
 _bloomery() {
   local current="\${COMP_WORDS[COMP_CWORD]}" previous="\${COMP_WORDS[COMP_CWORD-1]}" flags="" arguments=""
   COMPREPLY=()
@@ -65,19 +70,24 @@ ${commands.map(bashCommand).join("\n")}
     -*) COMPREPLY=($(compgen -W "$flags" -- "$current")) ;;
     *)
       if [ -n "$arguments" ]; then COMPREPLY=($(compgen -W "$arguments" -- "$current"))
-      else COMPREPLY=($(compgen -f -- "$current")); fi
+      else _bloomery_paths -f; fi
       ;;
   esac
 }
-complete -o filenames -F _bloomery bloomery
+complete -F _bloomery bloomery
 `;
 }
 
 export function zshCompletion(commands: readonly Command[]): string {
+  const script = bashCompletion(commands);
+  // zsh completes paths itself where the function offers nothing.
+  const functions = script.slice(script.indexOf("_bloomery() {"), script.lastIndexOf("complete -F"));
   return `#compdef bloomery
 # Completion of bloomery for zsh: source it behind compinit.
 autoload -U +X bashcompinit && bashcompinit
-${bashCompletion(commands).split("\n").slice(1).join("\n")}`;
+_bloomery_paths() { COMPREPLY=() }
+${functions}complete -o default -F _bloomery bloomery
+`;
 }
 
 export function fishCompletion(commands: readonly Command[]): string {
@@ -96,9 +106,9 @@ export function fishCompletion(commands: readonly Command[]): string {
         ? ""
         : flag.choices
         ? ` -x -a ${quoted([...flag.choices].join(" "))}`
-        : flag.complete === undefined
-        ? " -x"
-        : " -r -F";
+        : flag.value === "FILE" || flag.value === "DIR"
+        ? " -r -F"
+        : " -x";
       lines.push(`${within} -l ${flag.name}${short ? ` -s ${short}` : ""}${value} -d ${quoted(describeFlag(flag))}`);
       if (flag.off) lines.push(`${within} -l no-${flag.name} -d ${quoted(`turn --${flag.name} off`)}`);
     }

@@ -12,7 +12,7 @@ function has(program: string): boolean {
   }
 }
 
-const bash = has("bash"), fish = has("fish"), groff = has("groff");
+const bash = has("bash"), zsh = has("zsh"), fish = has("fish"), groff = has("groff");
 
 /** What bash offers for the last of the words. */
 function offered(...words: string[]): string[] {
@@ -32,12 +32,16 @@ Deno.test({
     const checked = new Deno.Command("bash", { args: ["-n", "-c", bashCompletion(commands)] }).outputSync();
     assert.ok(checked.success, new TextDecoder().decode(checked.stderr));
     assert.deepEqual(offered("ser"), ["serve"]);
+    assert.match(bashCompletion(commands), /\ncomplete -F _bloomery bloomery\n$/, "commands are not taken for paths");
     assert.deepEqual(offered("help", "te"), ["template"]);
     assert.deepEqual(offered("serve", "--cache-type-k", ""), ["f32", "f16", "q8_0"]);
     assert.deepEqual(offered("serve", "-ctk", "q"), ["q8_0"]);
     assert.deepEqual(offered("serve", "--no-sl"), ["--no-slots"]);
     assert.deepEqual(offered("serve", "--flash"), [], "what has no effect is not offered");
     assert.deepEqual(offered("run", "-m", "/et"), ["/etc"]);
+    assert.deepEqual(offered("prepare", "--chat-template", "/et"), ["/etc"]);
+    assert.deepEqual(offered("run", "--cache-dir", "/et"), ["/etc"]);
+    assert.deepEqual(offered("run", "--temp", ""), []);
     assert.deepEqual(offered("completions", "f"), ["fish"]);
     assert.deepEqual(offered("inspect", "--check", "/et"), ["/etc"]);
     for (const command of commands) {
@@ -52,7 +56,11 @@ Deno.test({
 Deno.test("zsh gets bash's completion through its adapter", () => {
   const script = zshCompletion(commands);
   assert.match(script, /^#compdef bloomery\n/);
-  assert.ok(script.includes("bashcompinit\n") && script.includes("complete -o filenames -F _bloomery bloomery"));
+  assert.ok(script.includes("bashcompinit\n") && script.endsWith("\ncomplete -o default -F _bloomery bloomery\n"));
+  assert.equal(script.match(/^_bloomery(_paths)?\(\)/gm)?.length, 2);
+  if (!zsh) return;
+  const { success, stderr } = new Deno.Command("zsh", { args: ["-f", "-n", "-c", script] }).outputSync();
+  assert.ok(success, new TextDecoder().decode(stderr));
 });
 
 Deno.test("fish gets a line for every command and every flag that has an effect", () => {

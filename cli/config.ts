@@ -1,6 +1,7 @@
 /**
  * Config files: flags as JSON. A key is the name of a flag and holds for every command that has it; the name of a command holds
- * an object with flags for that command alone, which go first.
+ * an object with flags for that command alone, which go first. A name that is not the same flag everywhere must be in such an
+ * object.
  * @module
  */
 import { z } from "zod";
@@ -115,6 +116,22 @@ export function configValues(
     refuseUnknown(path, section.data, [...keys[i].keys()], `${c.name}.`);
     sections.set(c.name, read(section.data, keys[i], path, `${c.name}.`));
   });
+  for (const key of Object.keys(object.data)) {
+    if (sections.has(key)) continue;
+    const meanings = new Map<string, string>(); // flag to the first command that has it
+    commands.forEach((c, i) => {
+      const flag = keys[i].get(key);
+      const meaning = `${flag?.type} ${flag?.name}`;
+      if (flag !== undefined && !meanings.has(meaning)) meanings.set(meaning, c.name);
+    });
+    const [one, other] = meanings.values();
+    if (other === undefined) continue;
+    refuse(
+      path,
+      `key "${key}" is one flag for bloomery ${one} and another for bloomery ${other}`,
+      `write {"${one}": {"${key}": ...}}`,
+    );
+  }
   const common = read(object.data, flagsByKey(command), path, "");
   return new Map([...common, ...(sections.get(command.name) ?? [])]);
 }

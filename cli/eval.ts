@@ -9,6 +9,7 @@ import { modelPath } from "./model_file.ts";
 import { openModelFromFlags } from "./open.ts";
 import { readSources, WINDOW_FLAGS } from "./score.ts";
 import { readText } from "./text_file.ts";
+import { openTokenizer } from "./tokenize.ts";
 
 export const evaluate: Command = {
   name: "eval",
@@ -44,8 +45,11 @@ export const evaluate: Command = {
       const file = parseScoreFile(readText(base, "against"), base);
       const { n_window, skip, bos, top_k } = file.header;
       shape = { n_window, skip, bos, kl_support: `the best ${top_k} candidates of the score file and the rest` };
-      using opened = await openModelFromFlags(flags, io, { path: model, n_ctx: n_window });
-      compare.checkScoreFits(file, opened.model.engine.n_vocab, [model, base]);
+      using opened = await openModelFromFlags(flags, io, {
+        path: model,
+        n_ctx: n_window,
+        beforeWeights: ({ engine }) => compare.checkScoreFits(file, engine.n_vocab, [model, base]),
+      });
       const n_windows = file.header.sources.reduce((n, source) => n + source.n_windows, 0);
       if (file.lines.length < n_windows) {
         io.warn(`${base} holds ${file.lines.length} of its ${n_windows} windows: only those are compared`);
@@ -59,15 +63,14 @@ export const evaluate: Command = {
     } else {
       const n_window = flags.num("window")!, skip = flags.num("skip")!;
       const sources = readSources(flags);
+      // Before the weights of either.
+      const [own, originals] = [await openTokenizer(model), await openTokenizer(base)];
+      const bos = flags.bool("bos") || originals.addBos;
+      shape = { n_window, skip, bos, kl_support: "the whole vocabulary" };
+      const windows = cutWindows(sources, own, { n_window, skip, bos });
+      compare.checkSameWindows(windows, cutWindows(sources, originals, { n_window, skip, bos }), [model, base]);
       using opened = await openModelFromFlags(flags, io, { path: model, n_ctx: n_window });
       using original = await openModelFromFlags(flags, io, { path: base, n_ctx: n_window });
-      const bos = flags.bool("bos") || original.model.tokenizer.addBos;
-      shape = { n_window, skip, bos, kl_support: "the whole vocabulary" };
-      const windows = cutWindows(sources, opened.model.tokenizer, { n_window, skip, bos });
-      compare.checkSameWindows(windows, cutWindows(sources, original.model.tokenizer, { n_window, skip, bos }), [
-        model,
-        base,
-      ]);
       const bar = io.bar("eval", windows.length * n_window, "tok");
       for (const w of windows) {
         results.push(await compare.compareModels(opened.backend, opened.model.engine, original.model.engine, w, skip));

@@ -19,7 +19,6 @@ export const COMMON = {
     name: "config",
     type: "string",
     value: "FILE",
-    complete: "file",
     help:
       'JSON file with flags: {"ctx-size": 4096, "serve": {"port": 9000}}; flags and environment variables override it',
   },
@@ -34,7 +33,6 @@ export const COMMON = {
     type: "string",
     value: "FILE",
     env: "LLAMA_ARG_MODEL",
-    complete: "file",
     help: "GGUF file, or the first of a split set",
   },
   device: {
@@ -116,7 +114,7 @@ export const HUB_FLAGS = [
     name: "hf-file",
     alias: ["hff"],
     type: "string",
-    value: "FILE",
+    value: "NAME",
     env: "LLAMA_ARG_HF_FILE",
     help: "file of the repository, instead of the one that QUANT names",
   },
@@ -141,7 +139,6 @@ export const HUB_FLAGS = [
     type: "string",
     value: "DIR",
     env: "LLAMA_CACHE",
-    complete: "folder",
     help: "folder of downloaded models; default: bloomery in the user's cache folder",
   },
   { name: "offline", type: "bool", env: "LLAMA_ARG_OFFLINE", help: "use only what was downloaded before" },
@@ -225,7 +222,12 @@ export const SAMPLING: readonly { readonly param: NumberParam; readonly flag: Fl
     help: "standard deviations below the best logit that candidates may have, -1 = off",
   }),
   sampling("xtc_probability", { name: "xtc-probability", min: 0, max: 1, help: "chance that top choices are removed" }),
-  sampling("xtc_threshold", { name: "xtc-threshold", min: 0, max: 1, help: "probability above which they are" }),
+  sampling("xtc_threshold", {
+    name: "xtc-threshold",
+    min: 0,
+    max: 1,
+    help: "probability above which a token is a top choice",
+  }),
   sampling("repeat_last_n", {
     name: "repeat-last-n",
     type: "int",
@@ -247,7 +249,7 @@ export const SAMPLING: readonly { readonly param: NumberParam; readonly flag: Fl
   sampling("frequency_penalty", {
     name: "frequency-penalty",
     env: "LLAMA_ARG_FREQUENCY_PENALTY",
-    help: "the same for every time they were seen, 0 = off",
+    help: "subtracted for every time that a token was seen before, 0 = off",
   }),
   sampling("dry_multiplier", { name: "dry-multiplier", min: 0, help: "penalty on repeating a sequence, 0 = off" }),
   sampling("dry_base", { name: "dry-base", help: "growth of that penalty with the sequence's length" }),
@@ -288,7 +290,7 @@ export const SAMPLING: readonly { readonly param: NumberParam; readonly flag: Fl
     value: "N",
     min: -1,
     max: 2 ** 32 - 1,
-    help: "of the sampler, -1 = random; default: random",
+    help: "seed of the sampler, -1 = random; default: random",
   }),
 ];
 

@@ -47,6 +47,7 @@ export const imatrix: Command = {
   flags: [
     { name: "output", alias: ["o"], type: "string", value: "FILE", help: "write the sum of all files, as GGUF" },
     COMMON.overwrite,
+    COMMON.config,
     COMMON.json,
     COMMON.quiet,
   ],

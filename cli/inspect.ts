@@ -18,6 +18,7 @@ export const inspect: Command = {
     { name: "diff", type: "bool", help: "compare two files: keys, tensors, bytes" },
     { name: "headers-only", type: "bool", help: "with --diff: leave the data unread" },
     { name: "all", type: "bool", help: "with --json: whole arrays, not only their first elements" },
+    COMMON.config,
     COMMON.json,
     COMMON.quiet,
   ],

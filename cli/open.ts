@@ -2,6 +2,7 @@
  * Opens the model that a command's flags name, with a loading bar.
  * @module
  */
+import type { LanguageModel } from "../core/language_model.ts";
 import type { OpenedModel } from "../ffi/mod.ts";
 import { type CacheType, describePlan } from "../core/plan/plan.ts";
 import type { Flags } from "./command.ts";
@@ -29,12 +30,20 @@ export function contextOf(flags: Flags): number | undefined {
   return flags.num("ctx-size") || undefined;
 }
 
-/** Flags: `MODEL_FLAGS`. `n_cache`: tokens the cache holds over all sequences. */
-export async function openModelFromFlags(
-  flags: Flags,
-  io: Io,
-  options: { path?: string; n_cache?: number; n_ctx?: number; contexts?: number; n_seq?: number } = {},
-): Promise<OpenedModel> {
+/** What a command asks for besides the flags. */
+export interface OpenOptions {
+  path?: string;
+  /** Tokens the cache holds over all sequences. */
+  n_cache?: number;
+  n_ctx?: number;
+  contexts?: number;
+  n_seq?: number;
+  /** Checks of the command that need no weights: a user should not wait for a model to load and then read an error. */
+  beforeWeights?: (model: LanguageModel) => void;
+}
+
+/** Flags: `MODEL_FLAGS`. */
+export async function openModelFromFlags(flags: Flags, io: Io, options: OpenOptions = {}): Promise<OpenedModel> {
   const { openModel } = await import("../ffi/mod.ts");
   const path = options.path ?? await modelPath(flags, io);
   const n_ctx = options.n_ctx ?? contextOf(flags);
@@ -50,6 +59,8 @@ export async function openModelFromFlags(
     n_ubatch: flags.num("ubatch-size") ?? 512,
     cacheTypeK: (flags.str("cache-type-k") ?? "f16") as CacheType,
     cacheTypeV: (flags.str("cache-type-v") ?? "f16") as CacheType,
+    ...(options.beforeWeights === undefined ? {} : { beforeWeights: options.beforeWeights }),
+    onWarning: (text) => io.warn(text),
     onProgress: (done, total) => (bar ??= io.bar("load", total, "B")).update(done),
   });
   bar?.stop();

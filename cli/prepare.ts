@@ -22,7 +22,6 @@ export const prepare: Command = {
       type: "string",
       value: "FILE",
       required: true,
-      complete: "file",
       help: "the GGUF file to make",
     },
     {
@@ -53,7 +52,7 @@ export const prepare: Command = {
       choices: ["per-site", "concatenated"],
       help: "n-gram tables of DeepSeek V4.1: a tensor each, or all in one (an assumption: no released file has it)",
     },
-    { name: "model-name", type: "string", value: "NAME", help: "general.name" },
+    { name: "model-name", type: "string", value: "NAME", help: "name of the model in the file (general.name)" },
     {
       name: "only",
       type: "strings",
@@ -73,6 +72,7 @@ export const prepare: Command = {
     { name: "chat-template", type: "string", value: "FILE", help: "chat template to use instead of the checkpoint's" },
     ...SPLIT_FLAGS,
     COMMON.overwrite,
+    COMMON.config,
     { name: "room", type: "string", value: "SIZE", help: "memory for buffers, such as 512M" },
     {
       name: "follow",

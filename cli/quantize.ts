@@ -241,6 +241,7 @@ export const quantize: Command = {
     },
     { name: "resume", type: "bool", help: "continue an interrupted run" },
     COMMON.overwrite,
+    COMMON.config,
     {
       name: "outtype",
       type: "string",

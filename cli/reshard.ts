@@ -10,6 +10,7 @@ import { tensorProgress } from "./tensor_progress.ts";
 
 export const RESHARD_FLAGS: readonly Flag[] = [
   COMMON.overwrite,
+  COMMON.config,
   { ...COMMON.json, help: "print one JSON object a line on stdout: events, then the result" },
   COMMON.quiet,
 ];

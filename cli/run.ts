@@ -8,6 +8,7 @@ import { LLAMA_CLI_FLAGS, LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { openModelFromFlags } from "./open.ts";
 import { UsageError } from "../core/errors.ts";
 import type { ChatMessage } from "../core/chat/messages.ts";
+import type { SamplingParams } from "../core/sampling/mod.ts";
 import { cutText, printAnswer } from "./answer.ts";
 import { Chat } from "./chat.ts";
 import type { Io } from "./io.ts";
@@ -67,7 +68,6 @@ export const run: Command = {
       alias: ["f", "file"],
       type: "string",
       value: "FILE",
-      complete: "file",
       help: "text file with the prompt",
     },
     { name: "system", alias: ["sys", "system-prompt"], type: "string", value: "TEXT", help: "system message" },
@@ -76,7 +76,6 @@ export const run: Command = {
       alias: ["sysf", "system-prompt-file"],
       type: "string",
       value: "FILE",
-      complete: "file",
       help: "text file with the system message",
     },
     {
@@ -107,26 +106,34 @@ export const run: Command = {
         hint: "give one as the argument, or on standard input",
       });
     }
-    using opened = await openModelFromFlags(flags, io);
-    const { model } = opened;
-    const { n_ctx } = model.engine;
-    const sampling = samplingOf(flags, model.tokenizer, { changing: text === undefined });
     const maxTokens = maxTokensOf(flags);
+    const limit = maxTokens === undefined ? {} : { maxTokens };
     const kwargs = { ...reasoningKwargs(flags), ...(flags.bool("no-think") ? { enable_thinking: false } : {}) };
-    if (text === undefined) {
+    const messages: ChatMessage[] = [
+      ...(system === undefined ? [] : [{ role: "system", content: system }]),
+      ...(text === undefined ? [] : [{ role: "user", content: text }]),
+    ];
+    let sampling: Partial<SamplingParams> = {};
+    let prompt: Int32Array | undefined;
+    using opened = await openModelFromFlags(flags, io, {
+      beforeWeights(model) {
+        sampling = samplingOf(flags, model.tokenizer, { changing: text === undefined });
+        if (text === undefined) return;
+        prompt = flags.bool("raw")
+          ? model.tokenizer.encode(text, { addSpecial: true, parseSpecial: true })
+          : model.encodeChat(model.renderChat(messages, { kwargs }).prompt);
+        model.roomAfter(prompt.length, limit);
+      },
+    });
+    const { model } = opened;
+    if (prompt === undefined) {
       const settings = { system, sampling: { ...model.samplingDefaults(), ...sampling }, maxTokens, kwargs };
       await new Chat(model, io, settings).run(openTerminal());
       return EXIT.done;
     }
     using _ = io.hold();
-    const options = { sampling, signal: io.signal, kwargs, ...(maxTokens === undefined ? {} : { maxTokens }) };
-    const messages: ChatMessage[] = [
-      ...(system === undefined ? [] : [{ role: "system", content: system }]),
-      { role: "user", content: text },
-    ];
-    const pieces = flags.bool("raw") ? model.generate(text, options) : model.chat(messages, options);
-    const answer = await printAnswer(pieces, io);
-    const cut = cutText(answer, n_ctx);
+    const answer = await printAnswer(model.generate(prompt, { sampling, signal: io.signal, ...limit }), io);
+    const cut = cutText(answer, model.engine.n_ctx);
     if (cut !== undefined) io.warn(cut);
     return EXIT.done;
   },

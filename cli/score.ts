@@ -10,15 +10,16 @@ import { contextOf, openModelFromFlags } from "./open.ts";
 import { requireFolder } from "./overwrite.ts";
 import { EvalError, UsageError } from "../core/errors.ts";
 import type { TextSource } from "../eval/windows.ts";
+import type { LanguageModel } from "../core/language_model.ts";
 import { readText } from "./text_file.ts";
 
 /** Flags of score and eval. */
 export const WINDOW_FLAGS = [
-  { name: "file", alias: ["f"], type: "strings", value: "TEXT", help: "text file; may be given several times" },
+  { name: "file", alias: ["f"], type: "strings", value: "FILE", help: "text file; may be given several times" },
   {
     name: "tokens",
     type: "strings",
-    value: "JSON",
+    value: "FILE",
     help: "file with an array of token ids, instead of or besides a text",
   },
   { name: "window", type: "int", value: "N", default: 512, min: 2, help: "tokens per window" },
@@ -86,7 +87,7 @@ export const score: Command = {
       name: "output",
       alias: ["o"],
       type: "string",
-      value: "JSONL",
+      value: "FILE",
       required: true,
       help: "file to write; an unfinished one is continued",
     },
@@ -111,37 +112,44 @@ export const score: Command = {
     requireFolder(flags.str("output")!);
     const model = await modelPath(flags, io);
     io.ifInterrupted("stopped; run the same command to continue");
+    const path = flags.str("output")!;
+    const existing = flags.bool("overwrite") ? undefined : await ownFile(path);
+    /** What is to be scored, and what of it the file already has. */
+    const plan = ({ engine, tokenizer }: LanguageModel) => {
+      const bos = flags.bool("bos") || tokenizer.addBos;
+      const windows = cutWindows(sources, tokenizer, { n_window, skip, bos });
+      const header = {
+        schema: SCORE_SCHEMA,
+        model: model.split("/").at(-1)!,
+        n_vocab: engine.n_vocab,
+        n_window,
+        skip,
+        bos,
+        top_k: Math.min(flags.num("top")!, engine.topK),
+        sources: sources.map((s) => ({ name: s.name, n_windows: windows.filter((w) => w.source === s.name).length })),
+      } as const;
+      if (existing === undefined || !existing.includes("\n")) {
+        return { windows, header, from: 0, kept: JSON.stringify(header) + "\n", results: [] };
+      }
+      const file = parseScoreFile(existing, path);
+      return {
+        windows,
+        header,
+        from: resumePoint(file, header, windows, path),
+        kept: existing.slice(0, existing.lastIndexOf("\n") + 1),
+        results: file.lines.map((line) => -meanOf(line.logprob)),
+      };
+    };
+    let planned: ReturnType<typeof plan> | undefined;
     using opened = await openModelFromFlags(flags, io, {
       path: model,
       n_ctx: Math.max(contextOf(flags) ?? 0, n_window),
+      beforeWeights: (model) => planned = plan(model),
     });
-    const { engine, tokenizer } = opened.model;
-    const bos = flags.bool("bos") || tokenizer.addBos;
-    const windows = cutWindows(sources, tokenizer, { n_window, skip, bos });
-    const topK = Math.min(flags.num("top")!, engine.topK);
-    const path = flags.str("output")!;
-    const header = {
-      schema: SCORE_SCHEMA,
-      model: model.split("/").at(-1)!,
-      n_vocab: engine.n_vocab,
-      n_window,
-      skip,
-      bos,
-      top_k: topK,
-      sources: sources.map((s) => ({ name: s.name, n_windows: windows.filter((w) => w.source === s.name).length })),
-    } as const;
-
-    let from = 0;
-    let kept = JSON.stringify(header) + "\n";
-    const results: number[] = [];
-    const existing = flags.bool("overwrite") ? undefined : await ownFile(path);
-    if (existing !== undefined && existing.includes("\n")) {
-      const file = parseScoreFile(existing, path);
-      from = resumePoint(file, header, windows, path);
-      kept = existing.slice(0, existing.lastIndexOf("\n") + 1);
-      for (const line of file.lines) results.push(-meanOf(line.logprob));
-      if (from > 0) io.note(`${path}: continuing after window ${from} of ${windows.length}`);
-    }
+    const { engine } = opened.model;
+    const { windows, header, from, kept, results } = planned!;
+    const { bos, top_k: topK } = header;
+    if (from > 0) io.note(`${path}: continuing after window ${from} of ${windows.length}`);
     const partial = `${path}.partial`;
     await Deno.writeTextFile(partial, kept);
     await Deno.rename(partial, path);

@@ -5,6 +5,7 @@
 import { UsageError } from "../core/errors.ts";
 import { parseJson } from "../core/json.ts";
 import { osError, osReason } from "../core/os_error.ts";
+import type { ServedModel } from "../serve/language_model.ts";
 import { type Command, EXIT, type Flags } from "./command.ts";
 import { MODEL_FLAGS, PREDICT, REASONING_FLAGS, SAMPLING_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS, LLAMA_SERVER_FLAGS } from "./llama_flags.ts";
@@ -51,7 +52,6 @@ export const serve: Command = {
       name: "api-key-file",
       type: "string",
       value: "FILE",
-      complete: "file",
       env: "LLAMA_ARG_API_KEY_FILE",
       help: "file with such keys, one a line; # begins a comment",
     },
@@ -84,7 +84,6 @@ export const serve: Command = {
       name: "chat-template-file",
       type: "string",
       value: "FILE",
-      complete: "file",
       env: "LLAMA_ARG_CHAT_TEMPLATE_FILE",
       help: "Jinja template used instead of the model's own",
     },
@@ -152,25 +151,32 @@ export const serve: Command = {
     let opened: Awaited<ReturnType<typeof openModelFromFlags>> | undefined;
     try {
       const path = await modelPath(flags, io);
-      opened = await openModelFromFlags(flags, io, { path, n_seq: n_slots, ...context });
-      const { engine } = opened.model;
-      if (chatTemplate === undefined && lacksTemplate(opened.model)) {
-        io.warn("the model has no chat template; chats use ChatML, see --chat-template-file");
-      }
-      const [id, ...aliases] = flags.strs("alias");
-      const served = servedModel(opened.model, {
-        ...(id === undefined ? {} : { id, aliases }),
-        ...(chatTemplate === undefined ? {} : { chatTemplate }),
+      let model: ServedModel | undefined;
+      opened = await openModelFromFlags(flags, io, {
+        path,
+        n_seq: n_slots,
+        ...context,
+        beforeWeights(loading) {
+          if (chatTemplate === undefined && lacksTemplate(loading)) {
+            io.warn("the model has no chat template; chats use ChatML, see --chat-template-file");
+          }
+          const [id, ...aliases] = flags.strs("alias");
+          const served = servedModel(loading, {
+            ...(id === undefined ? {} : { id, aliases }),
+            ...(chatTemplate === undefined ? {} : { chatTemplate }),
+          });
+          model = { ...served, sampling: { ...served.sampling, ...samplingOf(flags, served.tokenizer) } };
+          if (reasoningBudget !== -1 && served.chat.reasoningTags === undefined) {
+            io.warn("--reasoning-budget has no effect: this model's reasoning has no tag that could end it");
+          }
+        },
       });
-      const model = { ...served, sampling: { ...served.sampling, ...samplingOf(flags, served.tokenizer) } };
-      if (reasoningBudget !== -1 && model.chat.reasoningTags === undefined) {
-        io.warn("--reasoning-budget has no effect: this model's reasoning has no tag that could end it");
-      }
-      const server = waiting.serve(model);
+      const { engine } = opened.model;
+      const server = waiting.serve(model!);
       using _ = io.hold();
       const { n_ctx, n_free } = engine;
-      const shared = n_free < n_ctx * n_slots ? `, ${n_free} of all together` : "";
-      io.note(`serving on ${server.url}: ${n_slots} slots of ${n_ctx} tokens${shared}`);
+      const shared = n_free < n_ctx * n_slots ? `, which share ${n_free}` : "";
+      io.note(`serving on ${server.url}: ${n_slots} ${n_slots === 1 ? "slot" : "slots"} of ${n_ctx} tokens${shared}`);
       const drain = () => {
         io.note("finishing the running requests; once more ends at once");
         server.drain();

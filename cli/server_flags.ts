@@ -97,7 +97,6 @@ export const LOG_FLAGS: readonly Flag[] = [
     name: "log-file",
     type: "string",
     value: "FILE",
-    complete: "file",
     env: "LLAMA_LOG_FILE",
     help: "append the request log to a file instead; --quiet does not silence it",
   },

@@ -139,3 +139,24 @@ Deno.test("flags without effect are told with their reason, by the name that set
   assert.deepEqual(withoutEffect(one, settled([], { LLAMA_ARG_FA: "off" })), ["LLAMA_ARG_FA has no effect: always on"]);
   assert.deepEqual(withoutEffect(one, settled([])), []);
 });
+
+Deno.test("every command that works on files or models takes a config file", () => {
+  for (const { name, flags } of commands) {
+    const takes = flags.some((f) => f.name === "config");
+    assert.equal(takes, !["completions", "man"].includes(name), name);
+  }
+  const readConfig = () => JSON.stringify({ prepare: { output: "o.gguf", outtype: "q8_0" }, quantize: { room: "1M" } });
+  const parsed = parseArgs(["prepare", "--config", "c.json", "folder"], commands, "", { readConfig });
+  assert.ok(parsed.kind === "run" && parsed.flags.str("output") === "o.gguf" && parsed.flags.str("outtype") === "q8_0");
+  const quantize = parseArgs(["quantize", "--config", "c.json", "a", "b", "Q8_0"], commands, "", { readConfig });
+  assert.ok(quantize.kind === "run" && quantize.flags.str("room") === "1M");
+
+  // Flags of one name and different kinds: the file says for which command.
+  const score = commands.find((c) => c.name === "score")!;
+  assert.throws(() => configValues('{"bos": true}', "c.json", score, commands), {
+    code: "usage.config",
+    message: 'Cannot use c.json: key "bos" is one flag for bloomery score and another for bloomery template',
+    hint: 'write {"score": {"bos": ...}}',
+  });
+  assert.equal(configValues('{"score": {"bos": true}}', "c.json", score, commands).get("bos"), true);
+});

@@ -21,6 +21,7 @@ export const template: Command = {
     { name: "eos", type: "string", value: "TEXT", help: "text of eos_token; default: the model's, or nothing" },
     { name: "now", type: "string", value: "ISO", help: "the clock that the template sees: 2026-01-15T12:30:00" },
     { name: "jsonl", type: "bool", help: "one conversation a line on stdin, one answer a line on stdout" },
+    COMMON.config,
     COMMON.json,
   ],
   epilog: "A conversation is a list of messages, or an object:\n" +

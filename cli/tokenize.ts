@@ -19,6 +19,7 @@ export const tokenize: Command = {
     { name: "parse-special", type: "bool", help: "take the text of control tokens for the tokens themselves" },
     { name: "ids", type: "bool", help: "print the ids alone, in one line" },
     { name: "jsonl", type: "bool", help: "one object a line on stdin, one answer a line on stdout" },
+    COMMON.config,
     COMMON.json,
     COMMON.quiet,
   ],
@@ -50,7 +51,8 @@ export const tokenize: Command = {
   },
 };
 
-async function openTokenizer(path: string): Promise<Tokenizer> {
+/** The vocabulary of a model, from its header alone. */
+export async function openTokenizer(path: string): Promise<Tokenizer> {
   const [{ openGguf }, { tokenizerFromGguf }] = await Promise.all([
     import("../core/gguf/read.ts"),
     import("../core/tokenizer/mod.ts"),

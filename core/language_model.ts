@@ -13,7 +13,13 @@ import { defaultSampling, Sampler, type SamplingParams } from "./sampling/mod.ts
 import { type Tokenizer, tokenizerFromGguf } from "./tokenizer/mod.ts";
 
 /** How a model is set up. */
-export type LanguageModelOptions = EngineOptions;
+export interface LanguageModelOptions extends EngineOptions {
+  /**
+   * Called when the vocabulary, the template and the context are known and no weight is loaded yet: what it throws saves the
+   * time of loading. The model cannot generate before `load` has ended.
+   */
+  readonly beforeWeights?: (model: LanguageModel) => void;
+}
 
 /** How text is generated. */
 export interface GenerateOptions {
@@ -59,12 +65,17 @@ export class LanguageModel implements Disposable {
   /** Opens a file, plans and loads it on a backend's device. */
   static async load(path: string, backend: Backend, options: LanguageModelOptions = {}): Promise<LanguageModel> {
     const file = openGguf(path);
+    let engine: Engine | undefined;
     try {
       const tokenizer = tokenizerFromGguf(file.metadata);
       const format = readFormat(file, tokenizer);
-      const engine = await Engine.load(file, backend, options);
-      return new LanguageModel(file, engine, tokenizer, format);
+      engine = Engine.plan(file, backend, options);
+      const model = new LanguageModel(file, engine, tokenizer, format);
+      options.beforeWeights?.(model);
+      await engine.loadWeights(options.onProgress);
+      return model;
     } catch (error) {
+      engine?.[Symbol.dispose]();
       file.close();
       throw error;
     }
@@ -97,16 +108,8 @@ export class LanguageModel implements Disposable {
       for (let i = 0; i < ids.length; i++) sampler.accept(ids[i]);
       const stream = tokenizer.stream();
       const want = sampler.candidatesEnough > 0 && sampler.candidatesEnough <= engine.topK ? "candidates" : "logits";
-      const room = engine.n_ctx - sequence.length - ids.length;
+      const room = this.roomAfter(sequence.length + ids.length, options);
       const wanted = options.maxTokens ?? Infinity;
-      if (room < Math.min(wanted, 1)) {
-        const total = sequence.length + ids.length;
-        throw new EngineError(
-          "engine.context_full",
-          `The prompt has ${total} tokens, the context holds ${engine.n_ctx}: there is no room for an answer`,
-          { at: { got: total, n_ctx: engine.n_ctx }, hint: "raise --ctx-size or shorten the prompt" },
-        );
-      }
       const limit = Math.min(wanted, room);
       let reason: StopReason = wanted <= room ? "limit" : "context";
       let next: ArrayLike<number> = ids;
@@ -133,6 +136,22 @@ export class LanguageModel implements Disposable {
     } finally {
       if (own) sequence.dispose();
     }
+  }
+
+  /**
+   * Tokens of context that a prompt leaves to its answer.
+   * @param n_tokens Of the prompt.
+   * @throws {EngineError} `engine.context_full` when there are none, and an answer is wanted
+   */
+  roomAfter(n_tokens: number, { maxTokens = Infinity }: Pick<GenerateOptions, "maxTokens"> = {}): number {
+    const { n_ctx } = this.engine;
+    const room = n_ctx - n_tokens;
+    if (room >= Math.min(maxTokens, 1)) return room;
+    throw new EngineError(
+      "engine.context_full",
+      `The prompt has ${n_tokens} tokens, the context holds ${n_ctx}: there is no room for an answer`,
+      { at: { got: n_tokens, n_ctx }, hint: "raise --ctx-size or shorten the prompt" },
+    );
   }
 
   /**

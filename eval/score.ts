@@ -118,7 +118,7 @@ export function resumePoint(file: ScoreFile, header: ScoreHeader, windows: reado
       `Cannot continue ${name}: ${field} is ${JSON.stringify(found)}, expected ${JSON.stringify(expected)}`,
       {
         at: { file: name, field, got: found, expected },
-        hint: "write to another file, or use --restart",
+        hint: "write to another file, or use --overwrite",
       },
     );
   for (const key of Object.keys(header) as (keyof ScoreHeader)[]) {

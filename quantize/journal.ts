@@ -32,7 +32,7 @@ export function withResumeHint(error: unknown): unknown {
   if (!(error instanceof FormatError)) return error;
   return new FormatError(error.code, error.message, {
     at: error.at,
-    hint: "make room on the disk: the same command with --resume continues from here",
+    hint: "free some space, then run the same command with --resume to continue",
     cause: error,
   });
 }
@@ -92,8 +92,8 @@ export class Journal {
     if (entry?.run !== this.#run || entry.written.length !== this.#partials.length) {
       throw new QuantizeError(
         "quantize.resume",
-        `Cannot resume ${this.#output}: ${this.#path} is of a run with other settings or another source`,
-        { at: { file: this.#path }, hint: "start again without --resume" },
+        `Cannot resume ${this.#output}: ${this.#path} was written by a run with other settings or another source`,
+        { at: { file: this.#path }, hint: "run the command without --resume to start again" },
       );
     }
     this.#isThere = true;

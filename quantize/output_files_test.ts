@@ -128,7 +128,7 @@ Deno.test("quantize and prepare go on with resume after the disk was full", () =
       await assert.rejects(onFullDisk(half, () => run(`${dir}o.gguf`, false)), {
         code: "format.unwritable",
         message: /^Cannot write .*o\.gguf: No space left on device/,
-        hint: /--resume continues from here/,
+        hint: /with --resume to continue/,
       });
       const left = [...Deno.readDirSync(dir)].map((e) => e.name).filter((n) => n.startsWith("o.gguf"));
       assert.deepEqual(left.sort(), ["o.gguf.partial", "o.gguf.partial.json"], name);

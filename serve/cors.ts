@@ -1,5 +1,8 @@
 /**
  * Cross-origin requests: says which web pages may use the server.
+ *
+ * By default all may, as in llama-server: a page can do no more than any program, and sees nothing of the machine but the model.
+ * A server that offers tools or files must have `localhost` as its default instead, because then a page could act here.
  * @module
  */
 

@@ -115,7 +115,8 @@ interface Route {
 
 /** Every route; docs/http.md describes each. */
 export const ROUTES: readonly Route[] = [
-  { method: "GET", paths: ["/health", "/v1/health"], handler: health },
+  // Coding agents send `HEAD /` to see whether there is a server.
+  { method: "GET", paths: ["/", "/health", "/v1/health"], handler: health },
   { method: "GET", paths: ["/models", "/v1/models"], handler: models },
   { method: "GET", paths: ["/models/:id{.+}", "/v1/models/:id{.+}"], handler: model },
   { method: "GET", paths: ["/props"], handler: props },
@@ -150,8 +151,8 @@ export const ROUTES: readonly Route[] = [
   { method: "POST", paths: ["/apply-template"], handler: applyTemplate, body: conversationSchema },
 ];
 
-/** Monitors have no key, so these paths need none. */
-const OPEN_PATHS = ["/health", "/v1/health"];
+/** Monitors, and clients that look for a server, have no key: these paths need none. */
+const OPEN_PATHS = ["/", "/health", "/v1/health"];
 
 /**
  * Listens before there is a model: a bad address fails early, and monitors see that the model loads.

@@ -5,7 +5,11 @@ import { repoDir } from "./shared.ts";
 async function problems(files: Record<string, string>): Promise<string[]> {
   const root = `${await Deno.makeTempDir()}/`;
   try {
-    for (const [path, text] of Object.entries(files)) {
+    const own = {
+      "deno.json": `{"imports": {"zod": "npm:zod@1"}}`,
+      "deno.lock": `{"specifiers": {"npm:zod@1": "1.0.0"}}`,
+    };
+    for (const [path, text] of Object.entries({ ...own, ...files })) {
       await Deno.mkdir(root + path.replace(/[^/]*$/, ""), { recursive: true });
       await Deno.writeTextFile(root + path, text);
     }
@@ -52,4 +56,11 @@ Deno.test("check_imports finds circles of modules, types included, and no others
 Deno.test("check_imports holds the direction of imports", async () => {
   const found = await problems({ "core/a.ts": use("../serve/x.ts"), "serve/x.ts": "" });
   assert.deepEqual(found, ["core/a.ts: imports serve/x.ts, which core/ may not"]);
+});
+
+Deno.test("check_imports finds packages of the lock file that only tests use", async () => {
+  const lock = JSON.stringify({ specifiers: { "npm:zod@1": "1.0.0", "npm:other@2": "2.0.0" } });
+  const found = await problems({ "core/a.ts": "", "deno.lock": lock });
+  assert.equal(found.length, 1);
+  assert.match(found[0], /^deno\.lock names npm:other@2, which deno\.json does not/);
 });

@@ -1,7 +1,7 @@
 /** Why generation ends, with bloom-nano on the reference backend. */
 import assert from "node:assert/strict";
 import type { EngineError } from "../core/errors.ts";
-import type { GenerateOptions, Piece, StopReason } from "../core/language_model.ts";
+import type { GenerateOptions, LanguageModel, Piece, StopReason } from "../core/language_model.ts";
 import { openModel } from "../ffi/mod.ts";
 import { bloomNano } from "./models.ts";
 
@@ -11,6 +11,24 @@ async function drain(pieces: AsyncGenerator<Piece, StopReason>): Promise<{ n: nu
     if (next.done) return { n, reason: next.value };
   }
 }
+
+Deno.test("openModel() calls beforeWeights before it loads one, and what that throws ends the load", async () => {
+  const loaded: number[] = [];
+  const onProgress = (done: number) => loaded.push(done);
+  const path = await bloomNano("bf16");
+  const load = (beforeWeights: (model: LanguageModel) => void) =>
+    openModel(path, { device: "reference", n_ctx: 24, onProgress, beforeWeights });
+  await assert.rejects(load((model) => model.roomAfter(24)), { code: "engine.context_full" });
+  assert.deepEqual(loaded, []);
+  let seen: LanguageModel | undefined;
+  using opened = await load((model) => {
+    assert.deepEqual(loaded, []);
+    assert.deepEqual([model.roomAfter(20), model.roomAfter(24, { maxTokens: 0 })], [4, 0]);
+    seen = model;
+  });
+  assert.equal(seen, opened.model);
+  assert.ok(loaded.length > 0);
+});
 
 Deno.test("generate() says why it ended, and refuses a prompt without room for an answer", async () => {
   using opened = await openModel(await bloomNano("bf16"), { device: "reference", n_ctx: 24 });

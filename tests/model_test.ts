@@ -10,7 +10,7 @@ import { bindModel, buildProgram } from "../core/arch/model.ts";
 import type { GgufValue } from "../core/gguf/metadata.ts";
 import { openGguf } from "../core/gguf/read.ts";
 import type { TensorInfo } from "../core/gguf/write.ts";
-import { describePlan, planModel, type PlanOptions } from "../core/plan/plan.ts";
+import { type CacheType, describePlan, planModel, type PlanOptions } from "../core/plan/plan.ts";
 import { encodeProgram } from "../core/program/encode.ts";
 import { openReferenceBackend } from "../core/program/reference.ts";
 import { testFolder } from "./models.ts";
@@ -234,6 +234,25 @@ Deno.test("planModel() refuses with every term of the sum, and prints what it ac
     return e instanceof BloomeryError && e.code === "plan.does_not_fit" &&
       /weights .* \+ cache .* \+ scratch/.test(e.message);
   });
+});
+
+Deno.test("planModel() refuses a cache type whose blocks would span the heads of a card", async () => {
+  const box = { index: 0, kind: "cpu", name: "a box", memory_bytes: 2 ** 30, free_bytes: 2 ** 30, features: [] };
+  const shared = { n_ctx: 512, n_cache: 512, n_ubatch: 64, n_seq: 1 } as const;
+  const plan = (model: Awaited<ReturnType<typeof bind>>, device: PlanOptions["device"], K: CacheType, V: CacheType) =>
+    planModel(model, { ...shared, device, cacheTypeK: K, cacheTypeV: V });
+  // qwen3 has heads of 48; two of them are three whole blocks.
+  const model = await bind("qwen3"), card = { ...box, index: 1, kind: "cuda", name: "a card" };
+  plan(model, box, "q8_0", "q8_0");
+  plan(model, card, "f16", "f16");
+  for (const [K, V, stream] of [["q8_0", "f16", "k"], ["f16", "q8_0", "v"]] as const) {
+    assert.throws(() => plan(model, card, K, V), (e) => {
+      assert.ok(e instanceof BloomeryError && e.code === "plan.cache_type", String(e));
+      assert.match(e.message, new RegExp(`in q8_0: a head of blk\\.0\\.${stream} has 48 elements`));
+      return true;
+    });
+  }
+  plan(await bind("llama"), card, "q8_0", "q8_0"); // heads of 32
 });
 
 Deno.test("a program encodes to the words its header promises", async () => {

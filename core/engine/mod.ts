@@ -113,6 +113,8 @@ export class Engine implements Disposable {
   readonly n_vocab: number;
   /** Why `n_ctx` is what it is, where nobody asked for it. */
   contextReason: string | undefined;
+  /** @internal */
+  readonly caches: CacheHandle[] = [];
   readonly #weights = new Map<string, TensorHandle>();
   readonly #programs = new Map<string, { program: Program; handle: ProgramHandle }>();
   readonly #pools: readonly PagePool[];
@@ -129,8 +131,6 @@ export class Engine implements Disposable {
     readonly n_ctx: number,
     readonly n_ubatch: number,
     readonly topK: number,
-    /** @internal */
-    readonly caches: readonly CacheHandle[],
   ) {
     this.spec = model.spec;
     this.n_vocab = model.spec.n_vocab;
@@ -147,6 +147,22 @@ export class Engine implements Disposable {
    * @throws {ModelError} {@link PlanError} {@link NativeError}
    */
   static async load(file: ModelFile, backend: Backend, options: EngineOptions = {}): Promise<Engine> {
+    const engine = Engine.plan(file, backend, options);
+    try {
+      await engine.loadWeights(options.onProgress);
+      return engine;
+    } catch (error) {
+      engine[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  /**
+   * Plans a model. The engine knows its context and its vocabulary then, and can run once `loadWeights` has ended.
+   * @throws {ModelError} {@link PlanError}
+   * @internal
+   */
+  static plan(file: ModelFile, backend: Backend, options: EngineOptions = {}): Engine {
     const model = bindModel(file);
     const n_ubatch = options.n_ubatch ?? 512;
     const index = options.device ?? 0;
@@ -179,16 +195,8 @@ export class Engine implements Disposable {
     const plan = planFor(n_ctx, device);
     for (const warning of model.warnings) options.onWarning?.(warning);
     const topK = Math.min(options.topK ?? 64, model.spec.n_vocab);
-    const caches: CacheHandle[] = [];
-    const engine = new Engine(backend, model, plan, n_ctx, nextPowerOfTwo(n_ubatch), topK, caches);
+    const engine = new Engine(backend, model, plan, n_ctx, nextPowerOfTwo(n_ubatch), topK);
     engine.contextReason = chosen?.reason;
-    try {
-      for (const c of plan.caches) caches.push(backend.createCache({ device: index, ...c }));
-      await engine.#loadWeights(options.onProgress);
-    } catch (error) {
-      engine[Symbol.dispose]();
-      throw error;
-    }
     return engine;
   }
 
@@ -444,7 +452,15 @@ export class Engine implements Disposable {
     return made;
   }
 
-  async #loadWeights(onProgress?: (done: number, total: number) => void): Promise<void> {
+  /**
+   * Makes the caches and loads the weights; once.
+   * @throws {NativeError}
+   * @internal
+   */
+  async loadWeights(onProgress?: (done: number, total: number) => void): Promise<void> {
+    for (const c of this.plan.caches) {
+      this.caches.push(this.backend.createCache({ device: this.plan.device.index, ...c }));
+    }
     // Any bucket's program says what each weight is used for.
     const { weights } = buildProgram(this.model, { n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, this.topK, 0);
     const device = this.plan.device.index;

@@ -92,12 +92,14 @@ function pagesOf(c: CacheDesc, o: PlanOptions): number {
 function planCache(c: CacheDesc, o: PlanOptions): CachePlan {
   const streams = c.streams.map((s) => {
     const type = ggmlType(s.role === "f32" ? "f32" : s.role === "k" ? o.cacheTypeK : o.cacheTypeV);
-    if (s.ne % type.block !== 0) {
+    // The host takes heads apart that share a block; other devices do not.
+    const [of, n] = o.device.index !== 0 && s.head !== undefined ? ["a head", s.head] : ["a row", s.ne];
+    if (n % type.block !== 0) {
       throw new PlanError(
         "plan.cache_type",
-        `Cannot keep the cache in ${type.name}: a row of ${s.name} has ${s.ne} elements, expected a multiple of ${type.block}`,
+        `Cannot keep the cache in ${type.name}: ${of} of ${s.name} has ${n} elements, expected a multiple of ${type.block}`,
         {
-          at: { type: type.name, stream: s.name, got: s.ne, expected: type.block },
+          at: { type: type.name, stream: s.name, got: n, expected: type.block },
           hint: "use --cache-type-k f16 --cache-type-v f16",
         },
       );
@@ -137,7 +139,7 @@ function nextPowerOfTwo(n: number): number {
 
 /**
  * Plans one model on one device.
- * @throws {PlanError} `plan.cache_type` when a head does not divide into the cache type's blocks; `plan.does_not_fit`
+ * @throws {PlanError} `plan.cache_type` when a row, or on a card a head, is not whole blocks of the cache's type; `plan.does_not_fit`
  */
 export function planModel(model: Model, options: PlanOptions): Plan {
   const weights = model.weights.filter((w) => !w.constant).map((w) => ({

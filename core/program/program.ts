@@ -91,6 +91,8 @@ export interface StreamDesc {
   readonly role: "k" | "v" | "f32";
   /** Elements of a row. */
   readonly ne: number;
+  /** Elements of a head, where attention reads rows by heads; a device other than the host reads whole blocks of each. */
+  head?: number;
   readonly ratio: number;
 }
 
@@ -417,6 +419,10 @@ export class Ops {
     for (const s of b ? [a, b] : [a]) {
       const fits = s.k.ne === q.ne[0] * n_head_kv && (s.v ? s.v.ne === dv * n_head_kv : dv <= q.ne[0]);
       this.#want(fits && (!s.v || s.v.ratio === s.k.ratio), `attention over ${s.k.name} of ${s.k.ne}`, q);
+    }
+    for (const s of b ? [a, b] : [a]) {
+      this.#caches[s.k.cache].streams[s.k.stream].head = q.ne[0];
+      if (s.v) this.#caches[s.v.cache].streams[s.v.stream].head = dv;
     }
     if (options.sinks) this.#use(options.sinks, USE.VECTOR);
     const segment = (s?: Segment) =>

@@ -142,7 +142,7 @@ Deno.test("a body above the limit is a 413", async () => {
   });
 });
 
-Deno.test("keys are asked for everywhere but at /health", async () => {
+Deno.test("keys are asked for everywhere but at /health and /", async () => {
   await withServer({ apiKeys: ["secret", "other"] }, async ({ server, client, post }) => {
     const refused = await post("/completion", { prompt: "x" });
     assert.deepEqual([refused.status, refused.body.error.type], [401, "authentication_error"]);
@@ -152,6 +152,8 @@ Deno.test("keys are asked for everywhere but at /health", async () => {
     assert.equal((await post("/completion", { prompt: "[[[a]]]" }, { "x-api-key": "other" })).status, 200);
     assert.equal((await client.models.list()).data[0].id, "fake");
     assert.equal((await fetch(server.url + "/health")).status, 200);
+    const root = await fetch(server.url + "/", { method: "HEAD" });
+    assert.deepEqual([root.status, await root.text()], [200, ""]);
     const wrong = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "wrong", maxRetries: 0 });
     await assert.rejects(wrong.models.list(), (e) => e instanceof OpenAI.AuthenticationError);
   });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import fc from "npm:fast-check@4.11.0";
 import { repoDir } from "../../../tests/shared.ts";
 import { BloomeryError, TextError } from "../../errors.ts";
-import { type GgufValue, Metadata, type StringArray } from "../../gguf/metadata.ts";
+import { Metadata, type StringArray } from "../../gguf/metadata.ts";
 import { trickyStrings } from "../../../tests/tricky_strings.ts";
 import { filesOf, folder, goldenDir, readJson, SMALL, small } from "../_testing.ts";
 import { preTokenizer } from "../pretokenizers.ts";
