@@ -178,6 +178,17 @@ function worstOf(got: Float32Array, want: Float32Array): number {
   return worst;
 }
 
+/**
+ * The largest difference of each row's logits, ascending. Random networks have rows that magnify rounding, so their worst row says
+ * less than their middle one: on a card kimi-k3's is 30 times as large.
+ */
+function rowErrors(got: Float32Array, want: Float32Array, n_row: number): number[] {
+  const n = want.length / n_row;
+  const row = (x: Float32Array, i: number) => x.subarray(i * n, (i + 1) * n);
+  const errors = Array.from({ length: n_row }, (_, i) => worstOf(row(got, i), row(want, i)));
+  return errors.map((e) => Number.isNaN(e) ? Infinity : e).sort((a, b) => a - b);
+}
+
 /** Logits and greedy ids of a tiny checkpoint's prompts. @returns the largest difference of a logit */
 export async function checkTiny(engine: Engine, prompts: readonly TinyPrompt[]): Promise<number> {
   let worst = 0;
@@ -282,8 +293,10 @@ export function registerFamilyTests(name: string, options: { ignore?: boolean } 
         using opened = openBackend(name);
         const device = opened.device.index;
         await withEngine(path, opened.backend, { device, ...engineOptions }, async (engine) => {
-          const error = worstOf((await wholePrompt(engine, ids)).full!, want.full!);
-          assert.ok(error <= TOLERANCE, `a logit differs by ${error}`);
+          const errors = rowErrors((await wholePrompt(engine, ids)).full!, want.full!, ids.length);
+          const median = errors[errors.length >> 1], worst = errors[errors.length - 1];
+          assert.ok(median <= TOLERANCE / 6, `half of the rows differ by ${median} or more`);
+          assert.ok(worst <= 4 * TOLERANCE, `a logit differs by ${worst}`);
         });
         await checkBits(path, opened, ids);
       },
