@@ -1,6 +1,6 @@
 /**
- * Outputs, looked at before any work: their folder has to be there, and a command never writes over a file that exists, unless
- * `--overwrite` is given.
+ * Outputs, looked at before any work: their folder has to be there, what has their name has to be a file, and a command never
+ * writes over a file that exists, unless `--overwrite` is given.
  * @module
  */
 import { basename, dirname } from "node:path";
@@ -11,12 +11,12 @@ import type { Flags } from "./command.ts";
 /**
  * Refuses outputs that exist, and those that cannot be made.
  * @param output The file to be made, or with `set` what the names of its files begin with.
- * @throws {UsageError} `usage.output_exists` · {@link OsError} `os.not_found`, `os.not_folder`
+ * @throws {UsageError} `usage.output_exists`, `usage.output` · {@link OsError} `os.not_found`, `os.not_folder`
  */
 export function refuseExisting(output: string, flags: Flags, options: { set?: boolean } = {}): void {
-  requireFolder(output);
+  requirePlace(output);
   if (flags.bool("overwrite")) return;
-  const found = options.set ? fileOfSet(output) : isThere(output) ? output : undefined;
+  const found = options.set ? fileOfSet(output) : kindOf(output) !== undefined ? output : undefined;
   if (found === undefined) return;
   throw new UsageError("usage.output_exists", `Cannot write ${found}: it exists already`, {
     at: { file: found },
@@ -25,10 +25,18 @@ export function refuseExisting(output: string, flags: Flags, options: { set?: bo
 }
 
 /**
- * Refuses an output whose folder is not there, before hours of work end at it.
- * @throws {OsError} `os.not_found`, `os.not_folder`
+ * Refuses an output whose folder is not there, before hours of work end at it, and one that is no file: a finished file takes
+ * the place of what has its name, /dev/null too.
+ * @throws {OsError} `os.not_found`, `os.not_folder` · {@link UsageError} `usage.output`
  */
-export function requireFolder(output: string): void {
+export function requirePlace(output: string): void {
+  const kind = kindOf(output);
+  if (kind !== undefined && kind !== "a file") {
+    throw new UsageError("usage.output", `Cannot write ${output}: it is ${kind}`, {
+      at: { file: output },
+      hint: "give the name of the file to make",
+    });
+  }
   const folder = dirname(output);
   try {
     if (Deno.statSync(folder).isDirectory) return;
@@ -46,13 +54,13 @@ export function requireFolder(output: string): void {
   });
 }
 
-/** Devices such as /dev/null are no files that could be lost. */
-function isThere(path: string): boolean {
+/** What has a name; undefined where nothing has. */
+function kindOf(path: string): "a file" | "a folder" | "a device or a pipe" | undefined {
   try {
     const { isFile, isDirectory } = Deno.statSync(path);
-    return isFile || isDirectory;
+    return isFile ? "a file" : isDirectory ? "a folder" : "a device or a pipe";
   } catch {
-    return false; // whoever writes says what is wrong with the path
+    return undefined; // whoever writes says what is wrong with the path
   }
 }
 

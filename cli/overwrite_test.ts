@@ -14,12 +14,13 @@ Deno.test("refuseExisting() keeps files and sets, unless --overwrite is given", 
     });
     refuseExisting(`${dir}/a.gguf`, all);
     refuseExisting(`${dir}/c.gguf`, none);
-    refuseExisting("/dev/null", none);
     refuseExisting(`${dir}/b.gguf`, none);
     assert.throws(() => refuseExisting(`${dir}/b.gguf`, none, { set: true }), { code: "usage.output_exists" });
     assert.throws(() => refuseExisting(`${dir}/b`, none, { set: true }), /b-00002-of-00003\.gguf/);
     refuseExisting(`${dir}/a.gguf`, none, { set: true });
     for (const flags of [none, all]) {
+      assert.throws(() => refuseExisting(dir, flags), { code: "usage.output", message: /: it is a folder$/ });
+      assert.throws(() => refuseExisting("/dev/null", flags), { code: "usage.output", message: /it is a device/ });
       assert.throws(() => refuseExisting(`${dir}/nowhere/a.gguf`, flags), { code: "os.not_found" });
       assert.throws(() => refuseExisting(`${dir}/a.gguf/b.gguf`, flags), { code: "os.not_folder" });
     }

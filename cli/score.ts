@@ -7,7 +7,7 @@ import { COMMON, MODEL_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { modelPath } from "./model_file.ts";
 import { contextOf, openModelFromFlags } from "./open.ts";
-import { requireFolder } from "./overwrite.ts";
+import { requirePlace } from "./overwrite.ts";
 import { EvalError, UsageError } from "../core/errors.ts";
 import type { TextSource } from "../eval/windows.ts";
 import type { LanguageModel } from "../core/language_model.ts";
@@ -109,7 +109,7 @@ export const score: Command = {
     const { estimate, estimateText, meanOf, expEstimate } = await import("../eval/stats.ts");
     const sources = readSources(flags);
     const n_window = flags.num("window")!, skip = flags.num("skip")!;
-    requireFolder(flags.str("output")!);
+    requirePlace(flags.str("output")!);
     const model = await modelPath(flags, io);
     io.ifInterrupted("stopped; run the same command to continue");
     const path = flags.str("output")!;

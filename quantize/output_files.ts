@@ -21,7 +21,7 @@ export function realPath(path: string): string | undefined {
 }
 
 /**
- * Refuses to write over an input, also with the partial file, and to a folder.
+ * Refuses to write over an input, also with the partial file, and to what is no file.
  * @throws {UsageError} `usage.output_exists`, `usage.output`
  */
 export function refuseOutputs(outputs: readonly string[], inputs: readonly string[]): void {
@@ -31,7 +31,7 @@ export function refuseOutputs(outputs: readonly string[], inputs: readonly strin
     return id !== undefined && read.has(id);
   };
   for (const path of outputs) {
-    refuseFolder(path);
+    refuseNoFile(path);
     if (isInput(path)) {
       throw new UsageError("usage.output_exists", `Cannot write ${path}: it is an input`, {
         at: { file: path },
@@ -57,14 +57,23 @@ function identity(path: string): string | undefined {
   return ino ? JSON.stringify([dev, ino, size, mtime]) : real;
 }
 
-/** @throws {UsageError} `usage.output` */
-export function refuseFolder(path: string): void {
+/**
+ * Refuses folders, and devices such as /dev/null: a finished file takes the place of what has its name.
+ * @throws {UsageError} `usage.output`
+ */
+export function refuseNoFile(path: string): void {
   const real = realPath(path);
-  if (real === undefined || !Deno.statSync(real).isDirectory) return;
-  throw new UsageError("usage.output", `Cannot write ${path}: it is a folder`, {
-    at: { file: path },
-    hint: "give the name of the file to make",
-  });
+  if (real === undefined) return;
+  const { isFile, isDirectory } = Deno.statSync(real);
+  if (isFile) return;
+  throw new UsageError(
+    "usage.output",
+    `Cannot write ${path}: it is ${isDirectory ? "a folder" : "a device or a pipe"}`,
+    {
+      at: { file: path },
+      hint: "give the name of the file to make",
+    },
+  );
 }
 
 /**

@@ -46,11 +46,15 @@ Deno.test("refuseOutputs() sees through links and other spellings of a path, and
     }
   }));
 
-Deno.test("refuseOutputs() refuses folders, and paths through files", () =>
+Deno.test("refuseOutputs() refuses folders, devices, and paths through files", () =>
   withFolder((dir) => {
     Deno.writeTextFileSync(dir + "file", "x");
     for (const out of [dir, dir.slice(0, -1)]) {
       assert.throws(() => refuseOutputs([out], []), { code: "usage.output", message: /: it is a folder$/ });
+    }
+    for (const out of ["/dev/null", `${dir}device`]) {
+      if (out !== "/dev/null") Deno.symlinkSync("/dev/null", out);
+      assert.throws(() => refuseOutputs([out], []), { code: "usage.output", message: /: it is a device or a pipe$/ });
     }
     assert.throws(() => refuseOutputs([dir + "file/x.gguf"], []), { code: "format.unwritable", message: /x\.gguf/ });
   }));

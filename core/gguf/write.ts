@@ -423,7 +423,7 @@ function checkPartial(path: string, header: Uint8Array, keep: number): void {
   try {
     file = Deno.openSync(partial);
   } catch (cause) {
-    throw fail(`${partial} cannot be opened, ${(cause as Error).message}`);
+    throw fail(`${partial} cannot be opened, ${osReason(cause)}`);
   }
   try {
     const size = file.statSync().size;

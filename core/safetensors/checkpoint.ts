@@ -5,6 +5,7 @@
  */
 import { type ByteSource, decodeUtf8 } from "../bytes.ts";
 import { FormatError, problemList, shortList } from "../errors.ts";
+import { osReason } from "../os_error.ts";
 import { openSafetensors, type SafetensorsFile, type SafetensorsTensor } from "./file.ts";
 
 /** Indexes by the layouts that a release may come in: the hub's, and Mistral's own. The first that is there counts. */
@@ -197,7 +198,7 @@ class Opener {
     } catch (cause) {
       throw new FormatError(
         "format.unreadable",
-        `Cannot open ${this.dir} as a checkpoint: ${(cause as Error).message}`,
+        `Cannot open ${this.dir} as a checkpoint: ${osReason(cause)}`,
         {
           at: { file: this.dir },
           cause,

@@ -5,6 +5,7 @@
  */
 import { openSafetensors, weightMap } from "../../core/safetensors/read.ts";
 import { FormatError, ModelError } from "../../core/errors.ts";
+import { osReason } from "../../core/os_error.ts";
 
 const INDEX = "model.safetensors.index.json";
 /** Mistral's own layout, which counts where config.json is not there. */
@@ -65,7 +66,7 @@ export class Arrivals {
     try {
       if (!Deno.statSync(this.#dir).isDirectory) throw new Error("it is not a folder");
     } catch (cause) {
-      throw new ModelError("model.unreadable", `Cannot follow ${this.#dir}: ${(cause as Error).message}`, {
+      throw new ModelError("model.unreadable", `Cannot follow ${this.#dir}: ${osReason(cause)}`, {
         at: { file: this.#dir },
         cause,
       });

@@ -8,7 +8,7 @@ import { encodeHeader, GgufWriter, partialPath } from "../../core/gguf/write.ts"
 import { DEFAULT_ALIGNMENT, tensorBytes } from "../../core/gguf/layout.ts";
 import { Flusher } from "../flusher.ts";
 import { isInterruption, Journal, withResumeHint } from "../journal.ts";
-import { nameAll, refuseFolder, refuseFullDisk, refuseOutputs, removeIfThere } from "../output_files.ts";
+import { nameAll, refuseFullDisk, refuseNoFile, refuseOutputs, removeIfThere } from "../output_files.ts";
 import { pauses } from "../pause.ts";
 import { planSplit, type SplitLimits } from "../reshard.ts";
 import { release } from "./dtype.ts";
@@ -82,7 +82,7 @@ function shardMetadata(whole: Metadata, no: number, count: number, n_tensors: nu
  * `quantize.resume`; and what `openPrepared` and reading throw.
  */
 export async function prepare(dir: string, out: string, options: PrepareFileOptions = {}): Promise<PrepareResult> {
-  if (options.splitMaxSize === undefined && options.splitMaxTensors === undefined) refuseFolder(out); // fails now, since the run may wait for days
+  if (options.splitMaxSize === undefined && options.splitMaxTensors === undefined) refuseNoFile(out); // fails now, since the run may wait for days
   const elements = options.room === undefined ? CHUNK : Math.max(1, Math.floor(options.room / BYTES_PER_ELEMENT));
   using early = options.follow ? await Early.gather(dir, out, options, elements) : undefined;
   using opened = openPrepared(dir, options);
