@@ -15,8 +15,6 @@ export interface Flag {
   readonly type: FlagType;
   /** What the value is called in help: `N`; shells complete a `FILE` or a `DIR` of this machine. */
   readonly value?: string;
-  /** What a number counts, where its help does not say so: `tokens`. */
-  readonly unit?: string;
   readonly help: string;
   readonly default?: boolean | number | string;
   readonly choices?: readonly string[];

@@ -28,7 +28,6 @@ export function shownForms(flag: Flag): string[] {
 /** Help of a flag with its choices, default and environment variable. */
 export function describeFlag(flag: Flag): string {
   const facts = [
-    ...(flag.unit === undefined ? [] : [`in ${flag.unit}`]),
     ...(flag.choices ? [flag.choices.join(", ")] : []),
     ...(flag.default === undefined ? [] : [`default ${flag.default}`]),
     ...(flag.alias?.some((a) => a.length > 1)

@@ -19,7 +19,7 @@ import { readText } from "./text_file.ts";
 /** After this long the user is told that standard input is waited for. */
 const PATIENCE_MS = 1500;
 
-/** All of standard input, or undefined where there is none. */
+/** All of standard input; undefined on a terminal. */
 async function pipedText(io: Io): Promise<string | undefined> {
   if (Deno.stdin.isTerminal()) return undefined;
   const timer = setTimeout(

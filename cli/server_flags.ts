@@ -79,7 +79,6 @@ export const PING_FLAG: Flag = {
   default: 30,
   min: -1,
   max: 86_400,
-  unit: "seconds",
   env: "LLAMA_ARG_SSE_PING_INTERVAL",
   help: "seconds after which a silent stream sends a comment, so that nobody takes it for dead; 0 or -1 = never",
 };

@@ -227,7 +227,7 @@ class NativeProgram extends Handle implements ProgramHandle {
   }
 }
 
-/** What a path leads to now. A path that leads nowhere is opened all the same, for the library to tell of it. */
+/** What a path leads to now. The library reports a missing file, so it is opened here without a check. */
 function fileKey(path: string): string {
   try {
     const { dev, ino, size, mtime } = Deno.statSync(path);

@@ -15,7 +15,7 @@ export interface Temperature {
 }
 
 /**
- * Reads `attention.temperature_*`; undefined where there is none. The length is YaRN's original context unless the file has its own.
+ * Reads `attention.temperature_*`; undefined if the file has none of them. The length is YaRN's original context unless the file has its own.
  * @param fallback The scale of a family whose files do not always say.
  */
 export function readTemperature(k: Keys, fallback = 0): Temperature | undefined {

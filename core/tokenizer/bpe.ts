@@ -259,7 +259,7 @@ export class BytePairEncoder implements FragmentEncoder {
     }
   }
 
-  /** `[256]` the token of each byte that stands alone, -1 where there is none. */
+  /** `[256]` the token of each byte that stands alone, -1 if no token is it. */
   private get fallbackIds(): Int32Array {
     return this.fallbacks ??= Int32Array.from({ length: 256 }, (_, byte) => {
       const hex = byte.toString(16).toUpperCase().padStart(2, "0");

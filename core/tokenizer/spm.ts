@@ -94,7 +94,7 @@ export class SpmEncoder implements FragmentEncoder {
     }
   }
 
-  /** Score of the token at `bytes[from..to)`, -Infinity where there is none. */
+  /** Score of the token at `bytes[from..to)`, -Infinity if they are no token. */
   private scoreOf(from: number, to: number): number {
     const id = this.tokens.find(this.bytes, from, to);
     return id < 0 ? -Infinity : this.scores?.[id] ?? 0;

@@ -69,7 +69,7 @@ export function parse(
   return tree;
 }
 
-/** The first token that is a `for` within brackets; -1 where there is none. */
+/** The first token that is a `for` within brackets; -1 if no token is. */
 function comprehensionAt(tokens: readonly Token[]): number {
   let depth = 0;
   return tokens.findIndex(({ type, value }, i) => {

@@ -20,7 +20,7 @@ export const anyNumber: Expr = seq(
   optional(seq(classOf([[0x45, 0x45], [0x65, 0x65]]), optional(classOf([[0x2b, 0x2b], [0x2d, 0x2d]])), digits(1, 3))),
 );
 
-/** Integers from `lo` to `hi`, either of which may be infinite; undefined where there is none. */
+/** Integers from `lo` to `hi`, either of which may be infinite; undefined if there are no such numbers. */
 export function integerBetween(lo: number, hi: number): Expr | undefined {
   if (lo > hi) return undefined;
   const parts: Expr[] = [];
@@ -94,7 +94,7 @@ export interface Bounds {
   underHi: boolean;
 }
 
-/** Numbers within bounds, without exponents; undefined where there is none. */
+/** Numbers within bounds, without exponents; undefined if there are no such numbers. */
 export function numberBetween({ lo, hi, overLo, underHi }: Bounds): Expr | undefined {
   const parts: Expr[] = [];
   if (lo < 0) {
@@ -130,7 +130,7 @@ export const MAX_DIVISOR = 256;
 const EXACT = 15;
 
 /**
- * Multiples of a divisor from `lo` to `hi`, either of which may be infinite; undefined where there is none.
+ * Multiples of a divisor from `lo` to `hi`, either of which may be infinite; undefined if there are no such numbers.
  * @param shared A rule of a name, made once.
  */
 export function multiplesBetween(

@@ -317,7 +317,7 @@ export class GrammarMatcher {
     return c.ends && c.active.length === 0;
   }
 
-  /** Goes on by a text's bytes; false, and nothing changed, where the grammar does not allow them. */
+  /** Takes the bytes of a text. Returns false and changes nothing if the grammar does not allow them. */
   accept(bytes: Uint8Array): boolean {
     const config = this.#follow(bytes);
     if (config === DEAD) return false;

@@ -5,7 +5,7 @@
 
 import { TextError } from "../../errors.ts";
 
-/** The files of a checkpoint's folder, by name; undefined where there is none. */
+/** The files of a checkpoint's folder, by name; undefined for a file that the folder lacks. */
 export interface CheckpointFiles {
   /** Parsed JSON. */
   json(name: string): unknown | undefined;
