@@ -7,7 +7,7 @@ import { COMMON, MODEL_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { modelPath } from "./model_file.ts";
 import { openModelFromFlags } from "./open.ts";
-import { readSources, WINDOW_FLAGS } from "./score.ts";
+import { readSources, scoreContext, WINDOW_FLAGS, windowsOf } from "./score.ts";
 import { readText } from "./text_file.ts";
 
 export const evaluate: Command = {
@@ -30,7 +30,7 @@ export const evaluate: Command = {
     ...LLAMA_MODEL_FLAGS,
   ],
   async run({ flags, io }) {
-    const { cutWindows } = await import("../eval/windows.ts");
+    const { useBos } = await import("../eval/windows.ts");
     const compare = await import("../eval/compare.ts");
     const { parseScoreFile } = await import("../eval/score_file.ts");
     const model = await modelPath(flags, io), base = flags.str("against")!;
@@ -50,28 +50,28 @@ export const evaluate: Command = {
       if (file.lines.length < n_windows) {
         io.warn(`${base} holds ${file.lines.length} of its ${n_windows} windows: only those are compared`);
       }
-      const bar = io.bar("eval", file.lines.length * n_window, "tok");
+      const bar = io.bar("eval", file.lines.reduce((n, line) => n + line.ids.length, 0), "tok");
+      let done = 0;
       for (const line of file.lines) {
-        results.push(await compare.compareWithScore(opened.model.engine, line, skip));
-        bar.update(results.length * n_window);
+        results.push(await compare.compareWithScore(opened.model.engine, line));
+        bar.update(done += line.ids.length);
       }
       bar.stop();
     } else {
       const n_window = flags.num("window")!, skip = flags.num("skip")!;
-      const sources = readSources(flags);
-      using opened = await openModelFromFlags(flags, io, { path: model, n_ctx: n_window });
-      using original = await openModelFromFlags(flags, io, { path: base, n_ctx: n_window });
-      const bos = flags.bool("bos") || original.model.tokenizer.addBos;
+      const sources = await readSources(flags);
+      const n_ctx = scoreContext(flags);
+      using opened = await openModelFromFlags(flags, io, { path: model, n_ctx });
+      using original = await openModelFromFlags(flags, io, { path: base, n_ctx });
+      const bos = useBos(original.model.tokenizer, flags.bool("bos") || undefined);
       shape = { n_window, skip, bos, kl_support: "the whole vocabulary" };
-      const windows = cutWindows(sources, opened.model.tokenizer, { n_window, skip, bos });
-      compare.checkSameWindows(windows, cutWindows(sources, original.model.tokenizer, { n_window, skip, bos }), [
-        model,
-        base,
-      ]);
-      const bar = io.bar("eval", windows.length * n_window, "tok");
+      const windows = await windowsOf(sources, opened.model, flags, bos);
+      compare.checkSameWindows(windows, await windowsOf(sources, original.model, flags, bos), [model, base]);
+      const bar = io.bar("eval", windows.reduce((n, w) => n + w.ids.length, 0), "tok");
+      let done = 0;
       for (const w of windows) {
-        results.push(await compare.compareModels(opened.backend, opened.model.engine, original.model.engine, w, skip));
-        bar.update(results.length * n_window);
+        results.push(await compare.compareModels(opened.backend, opened.model.engine, original.model.engine, w));
+        bar.update(done += w.ids.length);
       }
       bar.stop();
     }

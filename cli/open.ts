@@ -33,7 +33,7 @@ export function contextOf(flags: Flags): number | undefined {
 export async function openModelFromFlags(
   flags: Flags,
   io: Io,
-  options: { path?: string; n_cache?: number; n_ctx?: number; contexts?: number; n_seq?: number } = {},
+  options: { path?: string; n_cache?: number; n_ctx?: number; contexts?: number; n_seq?: number; topK?: number } = {},
 ): Promise<OpenedModel> {
   const { openModel } = await import("../ffi/mod.ts");
   const path = options.path ?? await modelPath(flags, io);
@@ -47,6 +47,7 @@ export async function openModelFromFlags(
     ...(options.n_cache === undefined ? {} : { n_cache: options.n_cache }),
     ...(options.contexts === undefined ? {} : { contexts: options.contexts }),
     ...(options.n_seq === undefined ? {} : { n_seq: options.n_seq }),
+    ...(options.topK === undefined ? {} : { topK: options.topK }),
     n_ubatch: flags.num("ubatch-size") ?? 512,
     cacheTypeK: (flags.str("cache-type-k") ?? "f16") as CacheType,
     cacheTypeV: (flags.str("cache-type-v") ?? "f16") as CacheType,

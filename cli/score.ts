@@ -9,7 +9,9 @@ import { modelPath } from "./model_file.ts";
 import { contextOf, openModelFromFlags } from "./open.ts";
 import { requireFolder } from "./overwrite.ts";
 import { EvalError, UsageError } from "../core/errors.ts";
-import type { TextSource } from "../eval/windows.ts";
+import type { Prompt } from "../eval/prompts.ts";
+import type { TextSource, Window } from "../eval/windows.ts";
+import type { LanguageModel } from "../core/language_model.ts";
 import { readText } from "./text_file.ts";
 
 /** Flags of score and eval. */
@@ -20,6 +22,13 @@ export const WINDOW_FLAGS = [
     type: "strings",
     value: "JSON",
     help: "file with an array of token ids, instead of or besides a text",
+  },
+  {
+    name: "prompts",
+    type: "strings",
+    value: "JSONL",
+    help: 'file of prompts, one a line: {"prompt", "completion"}, {"messages"}, {"text"} or {"ids"}; ' +
+      '"set" names the set that a line is counted in',
   },
   { name: "window", type: "int", value: "N", default: 512, min: 2, help: "tokens per window" },
   {
@@ -33,19 +42,50 @@ export const WINDOW_FLAGS = [
   { name: "bos", type: "bool", help: "start windows with bos even where the vocabulary does not ask for it" },
 ] as const;
 
-/** Reads the files of `--file` and `--tokens`. */
-export function readSources(flags: Flags): TextSource[] {
-  const texts = flags.strs("file"), tokens = flags.strs("tokens");
-  if (texts.length + tokens.length === 0) {
-    throw new UsageError("usage.missing_flag", "Cannot score nothing: found neither --file nor --tokens", {
+/** Sequences of a group that is run at once; beyond some, a step is full anyway. */
+export const PARALLEL = {
+  name: "parallel",
+  alias: ["np"],
+  type: "int",
+  value: "N",
+  default: 8,
+  min: 1,
+  max: 256,
+  help: "most windows or prompts that are run at once; the figures do not depend on it",
+} as const;
+
+/** The tokens of context that windows and prompts may have. */
+export function scoreContext(flags: Flags): number {
+  return Math.max(contextOf(flags) ?? 0, flags.num("window")!);
+}
+
+/** How a model is opened that runs groups of sequences. */
+export function groupOptions(flags: Flags): { n_seq: number; n_ctx: number; n_cache: number } {
+  const n_seq = flags.num("parallel")!, n_ctx = scoreContext(flags);
+  // A group has no more tokens than a step has rows, or one sequence; each may leave a page nearly empty.
+  return { n_seq, n_ctx, n_cache: Math.max(n_ctx, 2 * (flags.num("ubatch-size") ?? 512)) + 64 * n_seq };
+}
+
+/** What the flags name to be run. */
+export interface Sources {
+  readonly texts: readonly TextSource[];
+  readonly prompts: readonly Prompt[];
+}
+
+/** Reads the files of `--file`, `--tokens` and `--prompts`. */
+export async function readSources(flags: Flags): Promise<Sources> {
+  const { parsePrompts } = await import("../eval/prompts.ts");
+  const texts = flags.strs("file"), tokens = flags.strs("tokens"), prompts = flags.strs("prompts");
+  if (texts.length + tokens.length + prompts.length === 0) {
+    throw new UsageError("usage.missing_flag", "Cannot score nothing: found none of --file, --tokens, --prompts", {
       hint: "give a text with -f FILE",
     });
   }
   const short = (path: string) => path.split("/").at(-1)!;
-  const shorts = [...texts, ...tokens].map(short);
+  const shorts = [...texts, ...tokens, ...prompts].map(short);
   /** The file's name, or its whole path where another one has the same name: results are told apart by it. */
   const name = (path: string) => shorts.filter((s) => s === short(path)).length > 1 ? path : short(path);
-  return [
+  const sources = [
     ...texts.map((path) => ({ name: name(path), text: readText(path, "file") })),
     ...tokens.map((path) => {
       const text = readText(path, "tokens");
@@ -63,6 +103,28 @@ export function readSources(flags: Flags): TextSource[] {
       return { name: name(path), ids: ids as number[] };
     }),
   ];
+  return {
+    texts: sources,
+    prompts: prompts.flatMap((path) => parsePrompts(readText(path, "prompts"), path, name(path))),
+  };
+}
+
+/** The windows of what the flags name, in a model's tokens. */
+export async function windowsOf(sources: Sources, model: LanguageModel, flags: Flags, bos: boolean): Promise<Window[]> {
+  const { cutWindows } = await import("../eval/windows.ts");
+  const { promptWindows } = await import("../eval/prompts.ts");
+  const n_window = flags.num("window")!, skip = flags.num("skip")!;
+  const windows = [
+    ...cutWindows(sources.texts, model.tokenizer, { n_window, skip, bos }),
+    ...promptWindows(sources.prompts, model, { n_ctx: scoreContext(flags), bos }),
+  ];
+  const texts = new Set(sources.texts.map((s) => s.name));
+  const both = sources.prompts.find((p) => texts.has(p.set));
+  if (both === undefined) return windows;
+  throw new EvalError("eval.sources", `Cannot tell sets apart: "${both.set}" is a text, and a set of ${both.file}`, {
+    at: { file: both.file, line: both.line, set: both.set },
+    hint: "rename one of them",
+  });
 }
 
 /** The text of an output that exists. @throws the system's error where it is there and cannot be read */
@@ -90,34 +152,40 @@ export const score: Command = {
       required: true,
       help: "file to write; an unfinished one is continued",
     },
-    { name: "top", type: "int", value: "K", default: 20, min: 1, max: 64, help: "candidates kept per position" },
+    { name: "top", type: "int", value: "K", default: 20, min: 1, max: 100, help: "candidates kept per position" },
     {
       ...COMMON.overwrite,
       alias: ["restart"],
       help: "start again and replace the file; without it a run continues its own unfinished file",
     },
+    PARALLEL,
     COMMON.json,
     COMMON.quiet,
     ...LLAMA_MODEL_FLAGS,
   ],
   epilog: "Run the same command again to continue a run that was stopped.",
   async run({ flags, io }) {
-    const { cutWindows } = await import("../eval/windows.ts");
-    const { resumePoint, SCORE_SCHEMA, scoredPositions, scoreWindows } = await import("../eval/score.ts");
+    const { firstPosition, useBos } = await import("../eval/windows.ts");
+    const { resumePoint, SCORE_SCHEMA, scoreWindows } = await import("../eval/score.ts");
     const { parseScoreFile } = await import("../eval/score_file.ts");
     const { estimate, estimateText, meanOf, expEstimate } = await import("../eval/stats.ts");
-    const sources = readSources(flags);
-    const n_window = flags.num("window")!, skip = flags.num("skip")!;
+    const sources = await readSources(flags);
+    const skip = flags.num("skip")!;
+    // Of a run with prompts, the most tokens that one may have; of texts alone, what they are cut into.
+    const n_window = sources.prompts.length > 0 ? scoreContext(flags) : flags.num("window")!;
+    const group = groupOptions(flags);
     requireFolder(flags.str("output")!);
     const model = await modelPath(flags, io);
     io.ifInterrupted("stopped; run the same command to continue");
     using opened = await openModelFromFlags(flags, io, {
       path: model,
-      n_ctx: Math.max(contextOf(flags) ?? 0, n_window),
+      ...group,
+      topK: flags.num("top")!,
     });
     const { engine, tokenizer } = opened.model;
-    const bos = flags.bool("bos") || tokenizer.addBos;
-    const windows = cutWindows(sources, tokenizer, { n_window, skip, bos });
+    const bos = useBos(tokenizer, flags.bool("bos") || undefined);
+    const windows = await windowsOf(sources, opened.model, flags, bos);
+    io.note(`${windows.length} windows; ${firstPosition(bos)}`);
     const topK = Math.min(flags.num("top")!, engine.topK);
     const path = flags.str("output")!;
     const header = {
@@ -128,44 +196,61 @@ export const score: Command = {
       skip,
       bos,
       top_k: topK,
-      sources: sources.map((s) => ({ name: s.name, n_windows: windows.filter((w) => w.source === s.name).length })),
+      sources: [...new Set(windows.map((w) => w.source))].map((name) => ({
+        name,
+        n_windows: windows.filter((w) => w.source === name).length,
+      })),
     } as const;
 
     let from = 0;
     let kept = JSON.stringify(header) + "\n";
-    const results: number[] = [];
+    const results: number[] = [], counts: number[] = [];
+    const count = (line: { readonly logprob: readonly number[] }) => {
+      results.push(-meanOf(line.logprob));
+      counts.push(line.logprob.length);
+    };
     const existing = flags.bool("overwrite") ? undefined : await ownFile(path);
     if (existing !== undefined && existing.includes("\n")) {
       const file = parseScoreFile(existing, path);
       from = resumePoint(file, header, windows, path);
       kept = existing.slice(0, existing.lastIndexOf("\n") + 1);
-      for (const line of file.lines) results.push(-meanOf(line.logprob));
+      file.lines.forEach(count);
       if (from > 0) io.note(`${path}: continuing after window ${from} of ${windows.length}`);
     }
     const partial = `${path}.partial`;
     await Deno.writeTextFile(partial, kept);
     await Deno.rename(partial, path);
     using out = await Deno.open(path, { append: true });
-    const bar = io.bar("score", windows.length * n_window, "tok");
+    const sum = (of: readonly Window[]) => of.reduce((n, w) => n + w.ids.length, 0);
+    const bar = io.bar("score", sum(windows), "tok");
     const encoder = new TextEncoder();
-    let done = from;
-    for await (const line of scoreWindows(engine, windows, { skip, topK, from })) {
+    const before = sum(windows.slice(0, from));
+    let done = before;
+    for await (const line of scoreWindows(engine, windows, { topK, from, n_seq: group.n_seq })) {
       const bytes = encoder.encode(JSON.stringify(line) + "\n");
       for (let at = 0; at < bytes.length;) at += await out.write(bytes.subarray(at));
-      results.push(-meanOf(line.logprob));
-      bar.update(++done * n_window, from * n_window);
+      count(line);
+      bar.update(done += line.ids.length, before);
     }
     bar.stop();
-    const nll = estimate(results);
+    const nll = estimate(results, counts);
     const ppl = expEstimate(nll);
-    const n_tokens = results.length * scoredPositions(n_window, skip);
+    const n_tokens = counts.reduce((n, x) => n + x, 0);
     if (flags.bool("json")) {
-      io.json({ ...header, output: path, n_windows: results.length, n_tokens, nll, ppl });
+      io.json({
+        ...header,
+        first_position: firstPosition(bos),
+        output: path,
+        n_windows: results.length,
+        n_tokens,
+        nll,
+        ppl,
+      });
     } else {
       io.out(
-        `${path}: ${results.length} windows, ${n_tokens} tokens, ${bos ? "with" : "without"} bos, NLL ${
-          estimateText(nll, 6)
-        }, PPL ${estimateText(ppl, 4)}\n`,
+        `${path}: ${results.length} windows, ${n_tokens} tokens, NLL ${estimateText(nll, 6)}, PPL ${
+          estimateText(ppl, 4)
+        }; ${firstPosition(bos)}\n`,
       );
     }
     return EXIT.done;

@@ -8,9 +8,9 @@
 import type { Engine, StepOutput } from "../core/engine/mod.ts";
 import { EvalError } from "../core/errors.ts";
 import type { Backend } from "../core/program/backend.ts";
-import { scoredPositions, type ScoreFile, type ScoreLine } from "./score.ts";
+import type { ScoreFile, ScoreLine } from "./score.ts";
 import { type Estimate, estimate, estimateText, expEstimate, meanOf } from "./stats.ts";
-import type { Window } from "./windows.ts";
+import { firstPosition, scoredPositions, type Window } from "./windows.ts";
 
 /** Means of one window. */
 export interface WindowResult {
@@ -76,7 +76,9 @@ export interface Report {
 export function summarize(results: readonly WindowResult[]): Row[] {
   const sources = [...new Set(results.map((r) => r.source))];
   const row = (source: string, of: readonly WindowResult[]): Row => {
-    const nll = estimate(of.map((r) => r.nll)), nllBase = estimate(of.map((r) => r.nllBase));
+    const weights = of.map((r) => r.n_tokens);
+    const over = (value: (r: WindowResult) => number) => estimate(of.map(value), weights);
+    const nll = over((r) => r.nll), nllBase = over((r) => r.nllBase);
     return {
       source,
       n_windows: of.length,
@@ -85,9 +87,9 @@ export function summarize(results: readonly WindowResult[]): Row[] {
       ppl_base: expEstimate(nllBase),
       nll,
       nll_base: nllBase,
-      delta_nll: estimate(of.map((r) => r.nll - r.nllBase)),
-      kl: estimate(of.map((r) => r.kl)),
-      same_top: estimate(of.map((r) => r.sameTop)),
+      delta_nll: over((r) => r.nll - r.nllBase),
+      kl: over((r) => r.kl),
+      same_top: over((r) => r.sameTop),
     };
   };
   const rows = sources.map((s) => row(s, results.filter((r) => r.source === s)));
@@ -98,7 +100,8 @@ export function summarize(results: readonly WindowResult[]): Row[] {
 const LOGIT_BYTES = 64 * 2 ** 20;
 
 /** Rows of a window's scored positions with whole logits, some at a time; each row's target is the next token. */
-async function* scoredRows(engine: Engine, w: Window, skip: number): AsyncGenerator<StepOutput, void> {
+async function* scoredRows(engine: Engine, w: Window): AsyncGenerator<StepOutput, void> {
+  const { skip } = w;
   const n = scoredPositions(w.ids.length, skip);
   const rows = Math.max(1, Math.floor(LOGIT_BYTES / (4 * engine.n_vocab)));
   using sequence = engine.createSequence();
@@ -122,11 +125,10 @@ export async function compareModels(
   model: Engine,
   base: Engine,
   w: Window,
-  skip: number,
 ): Promise<WindowResult> {
   const logprob: number[] = [], logprobBase: number[] = [], kl: number[] = [], same: number[] = [];
-  const baseRows = scoredRows(base, w, skip);
-  for await (const q of scoredRows(model, w, skip)) {
+  const baseRows = scoredRows(base, w);
+  for await (const q of scoredRows(model, w)) {
     const p = (await baseRows.next()).value as StepOutput;
     const d = await backend.compareLogits(p.full!, q.full!, model.n_vocab);
     kl.push(...d.kl);
@@ -160,11 +162,11 @@ function bucketKl(p: readonly number[], q: readonly number[]): number {
 }
 
 /** Compares a model with a score file's window. */
-export async function compareWithScore(model: Engine, line: ScoreLine, skip: number): Promise<WindowResult> {
+export async function compareWithScore(model: Engine, line: ScoreLine): Promise<WindowResult> {
   const ids = Int32Array.from(line.ids);
-  const w: Window = { source: line.source, index: line.window, ids };
+  const w: Window = { source: line.source, index: line.window, ids, skip: line.skip };
   const logprob: number[] = [], kl: number[] = [], same: number[] = [];
-  for await (const out of scoredRows(model, w, skip)) {
+  for await (const out of scoredRows(model, w)) {
     for (let r = 0; r < out.n_rows; r++) {
       const row = out.full!.subarray(r * model.n_vocab, (r + 1) * model.n_vocab);
       const i = logprob.length;
@@ -189,7 +191,7 @@ export async function compareWithScore(model: Engine, line: ScoreLine, skip: num
  */
 export function checkSameWindows(model: readonly Window[], base: readonly Window[], names: [string, string]): void {
   const differs = model.length !== base.length ||
-    model.some((w, i) => w.ids.some((id, j) => id !== base[i].ids[j]));
+    model.some((w, i) => w.ids.length !== base[i].ids.length || w.ids.some((id, j) => id !== base[i].ids[j]));
   if (!differs) return;
   throw new EvalError(
     "eval.vocabulary",
@@ -241,8 +243,8 @@ export function renderReport(report: Report): string {
   return [
     `model  ${report.model}`,
     `base   ${report.base}`,
-    `windows of ${report.n_window} tokens, first ${report.skip + 1} of each not scored, ${
-      report.bos ? "starting with bos" : "without bos"
+    `windows of at most ${report.n_window} tokens; ${firstPosition(report.bos)}${
+      report.skip > 0 ? `, nor are the ${report.skip} after it` : ""
     }; ± is the standard error over windows; KL over ${report.kl_support}`,
     "",
     ...table.map(line),

@@ -4,7 +4,8 @@
  * @module
  */
 import { EvalError } from "../core/errors.ts";
-import { SCORE_SCHEMA, scoredPositions, type ScoreFile, type ScoreHeader, type ScoreLine } from "./score.ts";
+import { SCORE_SCHEMA, type ScoreFile, type ScoreHeader, type ScoreLine } from "./score.ts";
+import { scoredPositions } from "./windows.ts";
 
 type Json = Record<string, unknown>;
 
@@ -56,8 +57,9 @@ class Fields {
   }
 
   /** A whole number of `least` to `most`. */
-  int(field: string, least: number, most: number = MAX_COUNT): number {
-    return this.#whole(field, this.#fields[field], least, most);
+  int(field: string, least: number, most: number = MAX_COUNT, absent?: number): number {
+    const v = this.#fields[field];
+    return v === undefined && absent !== undefined ? absent : this.#whole(field, v, least, most);
   }
 
   #whole(field: string, v: unknown, least: number, most: number): number {
@@ -74,6 +76,13 @@ class Fields {
     if (!Array.isArray(v)) throw this.wrong(field, v, n === undefined ? "a list" : `a list of ${n}`);
     if (n !== undefined && v.length !== n) throw this.wrong(field, `${v.length} items`, `a list of ${n}`);
     return v;
+  }
+
+  /** The token ids of a window: two at least, for one predicts the other. */
+  window(field: string, most: number, n_vocab: number): number[] {
+    const v = this.list(field);
+    if (v.length < 2 || v.length > most) throw this.wrong(field, `${v.length} items`, `a list of 2 to ${most}`);
+    return this.ids(field, v.length, n_vocab);
   }
 
   /** Token ids below `n_vocab`. */
@@ -129,13 +138,16 @@ function readCandidates(f: Fields, i: number, ids: unknown, logprobs: unknown, h
 }
 
 function readLine(f: Fields, header: ScoreHeader): ScoreLine {
-  const { n_window, skip, n_vocab, sources } = header;
-  const n = scoredPositions(n_window, skip);
+  const { n_window, n_vocab, sources } = header;
   const source = f.str("source");
   const known = sources.find((s) => s.name === source);
   if (!known) throw f.wrong("source", source, "a source of the first line");
   const window = f.int("window", 0, known.n_windows - 1);
-  const ids = f.ids("ids", n_window, n_vocab);
+  const ids = f.window("ids", n_window, n_vocab);
+  // Files of a version that had only windows of one length say it in the header alone.
+  const skip = f.int("skip", 0, ids.length - 2, header.skip);
+  const n = scoredPositions(ids.length, skip);
+  if (n < 1) throw f.wrong("ids", `${ids.length} items`, `more than the ${skip + 1} that are not scored`);
   const logprob = f.logprobs("logprob", n);
   const topIds = f.list("top_ids", n), topLogprobs = f.list("top_logprob", n);
   const candidates = topIds.map((row, i) => readCandidates(f, i, row, topLogprobs[i], header));
@@ -143,6 +155,7 @@ function readLine(f: Fields, header: ScoreHeader): ScoreLine {
     source,
     window,
     ids,
+    skip,
     logprob,
     top_ids: candidates.map((c) => c.ids),
     top_logprob: candidates.map((c) => c.logprobs),

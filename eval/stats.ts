@@ -10,13 +10,19 @@ export interface Estimate {
   readonly se: number | null;
 }
 
-/** The mean of window means and its standard error, `s / sqrt(n)` with the sample deviation `s`. */
-export function estimate(windowMeans: readonly number[]): Estimate {
+/**
+ * The mean over all tokens, from the means of windows and the tokens of each, with its standard error clustered by window: the
+ * error of a ratio of two sums. With windows of one length that is `s / sqrt(n)` with the sample deviation `s`.
+ * @param n_tokens Of each window; equal ones where left out.
+ */
+export function estimate(windowMeans: readonly number[], n_tokens?: readonly number[]): Estimate {
   const n = windowMeans.length;
-  const mean = windowMeans.reduce((a, b) => a + b, 0) / n;
+  const weight = (i: number) => n_tokens?.[i] ?? 1;
+  const total = windowMeans.reduce((sum, _, i) => sum + weight(i), 0);
+  const mean = windowMeans.reduce((sum, x, i) => sum + weight(i) * x, 0) / total;
   if (n < 2) return { mean, se: null };
-  const variance = windowMeans.reduce((sum, x) => sum + (x - mean) ** 2, 0) / (n - 1);
-  return { mean, se: Math.sqrt(variance / n) };
+  const squares = windowMeans.reduce((sum, x, i) => sum + (weight(i) * (x - mean)) ** 2, 0);
+  return { mean, se: Math.sqrt(squares * n / (n - 1)) / total };
 }
 
 /** `exp` of an estimate; the error to first order. */

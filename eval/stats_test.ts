@@ -7,6 +7,14 @@ Deno.test("estimate() gives the mean and s / sqrt(n)", () => {
   assert.ok(Math.abs(e.se! - Math.sqrt(5 / 3 / 4)) < 1e-15);
 });
 
+Deno.test("estimate() weighs windows by their tokens, and its error is that of a ratio", () => {
+  const e = estimate([1, 3], [30, 10]);
+  assert.equal(e.mean, 1.5);
+  // Deviations of the sums: 30 * -0.5 and 10 * 1.5.
+  assert.ok(Math.abs(e.se! - Math.sqrt((15 ** 2 + 15 ** 2) * 2) / 40) < 1e-15);
+  assert.ok(Math.abs(estimate([1, 2, 4], [7, 7, 7]).se! - estimate([1, 2, 4]).se!) < 1e-15);
+});
+
 Deno.test("a single window has no standard error", () => {
   assert.deepEqual(estimate([7]), { mean: 7, se: null });
   assert.deepEqual(expEstimate(estimate([0])), { mean: 1, se: null });
