@@ -21,7 +21,8 @@ export const evaluate: Command = {
       type: "string",
       value: "FILE",
       required: true,
-      help: "the original: a GGUF file, or a .jsonl of bloomery score",
+      help:
+        "the original: a GGUF file, a .jsonl of bloomery score, or whole rows of llama-perplexity or score --format kld",
     },
     ...WINDOW_FLAGS,
     { name: "max-kl", type: "number", value: "NATS", min: 0, help: "exit with 3 when the mean KL is above this" },
@@ -32,6 +33,7 @@ export const evaluate: Command = {
   async run({ flags, io }) {
     const { useBos } = await import("../eval/windows.ts");
     const compare = await import("../eval/compare.ts");
+    const { isKldFile, KldFile } = await import("../eval/kld_file.ts");
     const { parseScoreFile } = await import("../eval/score_file.ts");
     const model = await modelPath(flags, io), base = flags.str("against")!;
     io.ifInterrupted(
@@ -45,7 +47,7 @@ export const evaluate: Command = {
       const { n_window, skip, bos, top_k } = file.header;
       shape = { n_window, skip, bos, kl_support: `the best ${top_k} candidates of the score file and the rest` };
       using opened = await openModelFromFlags(flags, io, { path: model, n_ctx: n_window });
-      compare.checkScoreFits(file, opened.model.engine.n_vocab, [model, base]);
+      compare.checkScoreFits(file.header.n_vocab, opened.model.engine.n_vocab, [model, base]);
       const n_windows = file.header.sources.reduce((n, source) => n + source.n_windows, 0);
       if (file.lines.length < n_windows) {
         io.warn(`${base} holds ${file.lines.length} of its ${n_windows} windows: only those are compared`);
@@ -57,6 +59,23 @@ export const evaluate: Command = {
         bar.update(done += line.ids.length);
       }
       bar.stop();
+    } else if (isKldFile(base)) {
+      using file = KldFile.open(base);
+      const { n_ctx, n_vocab, n_chunk } = file.header;
+      using opened = await openModelFromFlags(flags, io, { path: model, n_ctx });
+      compare.checkScoreFits(n_vocab, opened.model.engine.n_vocab, [model, base]);
+      const bos = useBos(opened.model.tokenizer, flags.bool("bos") || undefined);
+      const windows = file.windows(base.split("/").at(-1)!, bos ? opened.model.tokenizer.bos : null);
+      shape = { n_window: n_ctx, skip: windows[0]?.skip ?? 0, bos, kl_support: "the whole vocabulary, in 16 bits" };
+      if (windows.length < n_chunk) {
+        io.warn(`${base} holds ${windows.length} of its ${n_chunk} windows: only those are compared`);
+      }
+      const bar = io.bar("eval", windows.length * n_ctx, "tok");
+      for (const w of windows) {
+        results.push(await compare.compareWithRows(opened.model.engine, w, file.rows(w.index)));
+        bar.update(results.length * n_ctx);
+      }
+      bar.stop();
     } else {
       const n_window = flags.num("window")!, skip = flags.num("skip")!;
       const sources = await readSources(flags);
@@ -65,8 +84,9 @@ export const evaluate: Command = {
       using original = await openModelFromFlags(flags, io, { path: base, n_ctx });
       const bos = useBos(original.model.tokenizer, flags.bool("bos") || undefined);
       shape = { n_window, skip, bos, kl_support: "the whole vocabulary" };
-      const windows = await windowsOf(sources, opened.model, flags, bos);
-      compare.checkSameWindows(windows, await windowsOf(sources, original.model, flags, bos), [model, base]);
+      const cut = { n_window, skip, bos, n_ctx };
+      const windows = await windowsOf(sources, opened.model, cut);
+      compare.checkSameWindows(windows, await windowsOf(sources, original.model, cut), [model, base]);
       const bar = io.bar("eval", windows.reduce((n, w) => n + w.ids.length, 0), "tok");
       let done = 0;
       for (const w of windows) {

@@ -5,6 +5,7 @@
 import { type Command, EXIT, type Flags } from "./command.ts";
 import { COMMON, MODEL_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
+import type { Io } from "./io.ts";
 import { modelPath } from "./model_file.ts";
 import { contextOf, openModelFromFlags } from "./open.ts";
 import { requireFolder } from "./overwrite.ts";
@@ -110,13 +111,16 @@ export async function readSources(flags: Flags): Promise<Sources> {
 }
 
 /** The windows of what the flags name, in a model's tokens. */
-export async function windowsOf(sources: Sources, model: LanguageModel, flags: Flags, bos: boolean): Promise<Window[]> {
+export async function windowsOf(
+  sources: Sources,
+  model: LanguageModel,
+  options: { n_window: number; skip: number; bos: boolean; n_ctx: number },
+): Promise<Window[]> {
   const { cutWindows } = await import("../eval/windows.ts");
   const { promptWindows } = await import("../eval/prompts.ts");
-  const n_window = flags.num("window")!, skip = flags.num("skip")!;
   const windows = [
-    ...cutWindows(sources.texts, model.tokenizer, { n_window, skip, bos }),
-    ...promptWindows(sources.prompts, model, { n_ctx: scoreContext(flags), bos }),
+    ...cutWindows(sources.texts, model.tokenizer, options),
+    ...promptWindows(sources.prompts, model, options),
   ];
   const texts = new Set(sources.texts.map((s) => s.name));
   const both = sources.prompts.find((p) => texts.has(p.set));
@@ -137,6 +141,41 @@ async function ownFile(path: string): Promise<string | undefined> {
   }
 }
 
+/** Whole rows have one length and one start of what is scored: the format has no place for others. */
+function checkWholeRows(sources: Sources, flags: Flags): void {
+  const window = flags.num("window")!, half = Math.floor(window / 2);
+  const refuse = (what: string, hint: string) => {
+    throw new UsageError("usage.arguments", `Cannot write whole rows with ${what}`, { hint });
+  };
+  if (sources.prompts.length > 0) refuse("--prompts: the format has windows of one length", "leave out --format kld");
+  if (flags.given("skip") && flags.num("skip") !== half) {
+    refuse(`--skip ${flags.num("skip")}: the format has the second half of each window`, "leave out --skip");
+  }
+  if (window < 4) refuse(`--window ${window}: its second half would be nothing`, "use --window of at least 4");
+}
+
+/** Prints what was scored. @returns the exit code */
+async function report(
+  io: Io,
+  flags: Flags,
+  header: Record<string, unknown> & { readonly bos: boolean },
+  path: string,
+  results: readonly number[],
+  counts: readonly number[],
+): Promise<number> {
+  const { estimate, estimateText, expEstimate } = await import("../eval/stats.ts");
+  const { firstPosition } = await import("../eval/windows.ts");
+  const nll = estimate(results, counts), ppl = expEstimate(nll);
+  const n_windows = results.length, n_tokens = counts.reduce((n, x) => n + x, 0), first = firstPosition(header.bos);
+  if (flags.bool("json")) {
+    io.json({ ...header, first_position: first, output: path, n_windows, n_tokens, nll, ppl });
+  } else {
+    const figures = `NLL ${estimateText(nll, 6)}, PPL ${estimateText(ppl, 4)}`;
+    io.out(`${path}: ${n_windows} windows, ${n_tokens} tokens, ${figures}; ${first}\n`);
+  }
+  return EXIT.done;
+}
+
 export const score: Command = {
   name: "score",
   summary: "Write a model's log-probabilities over a text, position by position",
@@ -148,9 +187,18 @@ export const score: Command = {
       name: "output",
       alias: ["o"],
       type: "string",
-      value: "JSONL",
+      value: "FILE",
       required: true,
       help: "file to write; an unfinished one is continued",
+    },
+    {
+      name: "format",
+      type: "string",
+      value: "FORMAT",
+      choices: ["jsonl", "kld"],
+      default: "jsonl",
+      help: "jsonl: the best candidates; kld: whole rows over the second half of each window, for llama-perplexity " +
+        "--kl-divergence and for bloomery eval",
     },
     { name: "top", type: "int", value: "K", default: 20, min: 1, max: 100, help: "candidates kept per position" },
     {
@@ -168,9 +216,11 @@ export const score: Command = {
     const { firstPosition, useBos } = await import("../eval/windows.ts");
     const { resumePoint, SCORE_SCHEMA, scoreWindows } = await import("../eval/score.ts");
     const { parseScoreFile } = await import("../eval/score_file.ts");
-    const { estimate, estimateText, meanOf, expEstimate } = await import("../eval/stats.ts");
+    const { meanOf } = await import("../eval/stats.ts");
     const sources = await readSources(flags);
-    const skip = flags.num("skip")!;
+    const whole = flags.str("format") === "kld";
+    const skip = whole ? Math.floor(flags.num("window")! / 2) : flags.num("skip")!;
+    if (whole) checkWholeRows(sources, flags);
     // Of a run with prompts, the most tokens that one may have; of texts alone, what they are cut into.
     const n_window = sources.prompts.length > 0 ? scoreContext(flags) : flags.num("window")!;
     const group = groupOptions(flags);
@@ -184,7 +234,12 @@ export const score: Command = {
     });
     const { engine, tokenizer } = opened.model;
     const bos = useBos(tokenizer, flags.bool("bos") || undefined);
-    const windows = await windowsOf(sources, opened.model, flags, bos);
+    const windows = await windowsOf(sources, opened.model, {
+      n_window: flags.num("window")!,
+      skip,
+      bos,
+      n_ctx: group.n_ctx,
+    });
     io.note(`${windows.length} windows; ${firstPosition(bos)}`);
     const topK = Math.min(flags.num("top")!, engine.topK);
     const path = flags.str("output")!;
@@ -202,6 +257,12 @@ export const score: Command = {
       })),
     } as const;
 
+    if (whole) {
+      const { scoreWholeRows } = await import("./score_rows.ts");
+      const { results, counts } = await scoreWholeRows(engine, windows, path, flags, io);
+      const { top_k: _, ...settings } = header;
+      return report(io, flags, { ...settings, schema: "bloomery.score_rows/1" }, path, results, counts);
+    }
     let from = 0;
     let kept = JSON.stringify(header) + "\n";
     const results: number[] = [], counts: number[] = [];
@@ -233,26 +294,6 @@ export const score: Command = {
       bar.update(done += line.ids.length, before);
     }
     bar.stop();
-    const nll = estimate(results, counts);
-    const ppl = expEstimate(nll);
-    const n_tokens = counts.reduce((n, x) => n + x, 0);
-    if (flags.bool("json")) {
-      io.json({
-        ...header,
-        first_position: firstPosition(bos),
-        output: path,
-        n_windows: results.length,
-        n_tokens,
-        nll,
-        ppl,
-      });
-    } else {
-      io.out(
-        `${path}: ${results.length} windows, ${n_tokens} tokens, NLL ${estimateText(nll, 6)}, PPL ${
-          estimateText(ppl, 4)
-        }; ${firstPosition(bos)}\n`,
-      );
-    }
-    return EXIT.done;
+    return report(io, flags, header, path, results, counts);
   },
 };

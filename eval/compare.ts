@@ -8,9 +8,11 @@
 import type { Engine, StepOutput } from "../core/engine/mod.ts";
 import { EvalError } from "../core/errors.ts";
 import type { Backend } from "../core/program/backend.ts";
-import type { ScoreFile, ScoreLine } from "./score.ts";
+import type { ScoreLine } from "./score.ts";
 import { type Estimate, estimate, estimateText, expEstimate, meanOf } from "./stats.ts";
-import { firstPosition, scoredPositions, type Window } from "./windows.ts";
+import { compareKldRow, type KldRow } from "./kld_file.ts";
+import { scoredRows } from "./rows.ts";
+import { firstPosition, type Window } from "./windows.ts";
 
 /** Means of one window. */
 export interface WindowResult {
@@ -96,29 +98,6 @@ export function summarize(results: readonly WindowResult[]): Row[] {
   return sources.length > 1 ? [...rows, row("all", results)] : rows;
 }
 
-/** Logits of this many bytes are held at once per model. */
-const LOGIT_BYTES = 64 * 2 ** 20;
-
-/** Rows of a window's scored positions with whole logits, some at a time; each row's target is the next token. */
-async function* scoredRows(engine: Engine, w: Window): AsyncGenerator<StepOutput, void> {
-  const { skip } = w;
-  const n = scoredPositions(w.ids.length, skip);
-  const rows = Math.max(1, Math.floor(LOGIT_BYTES / (4 * engine.n_vocab)));
-  using sequence = engine.createSequence();
-  if (skip > 0) await engine.step([{ sequence, tokens: w.ids.subarray(0, skip), output: "none" }]);
-  for (let at = skip; at < skip + n; at += rows) {
-    const end = Math.min(at + rows, skip + n);
-    const [out] = await engine.step([{
-      sequence,
-      tokens: w.ids.subarray(at, end),
-      output: "all",
-      want: "logits",
-      targets: w.ids.subarray(at + 1, end + 1),
-    }]);
-    yield out;
-  }
-}
-
 /** Compares two models over one window. */
 export async function compareModels(
   backend: Backend,
@@ -185,6 +164,30 @@ export async function compareWithScore(model: Engine, line: ScoreLine): Promise<
   };
 }
 
+/** Compares a model with a chunk of a file of whole rows. */
+export async function compareWithRows(model: Engine, w: Window, base: readonly KldRow[]): Promise<WindowResult> {
+  const logprob: number[] = [], logprobBase: number[] = [], kl: number[] = [], same: number[] = [];
+  for await (const out of scoredRows(model, w)) {
+    for (let r = 0; r < out.n_rows; r++) {
+      const row = out.full!.subarray(r * model.n_vocab, (r + 1) * model.n_vocab);
+      const i = logprob.length;
+      const p = compareKldRow(base[i], row, out.lse[r], out.ids[r * model.topK], w.ids[w.skip + i + 1]);
+      kl.push(p.kl);
+      same.push(p.sameTop ? 1 : 0);
+      logprobBase.push(p.logprobBase);
+      logprob.push(out.targetLogprob[r]);
+    }
+  }
+  return {
+    source: w.source,
+    nll: -meanOf(logprob),
+    nllBase: -meanOf(logprobBase),
+    kl: meanOf(kl),
+    sameTop: meanOf(same),
+    n_tokens: logprob.length,
+  };
+}
+
 /**
  * Two models can be compared token by token only when they share a vocabulary.
  * @throws {EvalError} `eval.vocabulary`
@@ -203,16 +206,14 @@ export function checkSameWindows(model: readonly Window[], base: readonly Window
   );
 }
 
-/** The same for a score file. */
-export function checkScoreFits(file: ScoreFile, n_vocab: number, names: [string, string]): void {
-  if (file.header.n_vocab === n_vocab) return;
+/** The same for a file of scores or of whole rows. */
+export function checkScoreFits(n_base: number, n_vocab: number, names: [string, string]): void {
+  if (n_base === n_vocab) return;
   throw new EvalError(
     "eval.vocabulary",
-    `Cannot compare ${names[0]} with ${
-      names[1]
-    }: ${n_vocab} tokens in its vocabulary, ${file.header.n_vocab} in the score file's`,
+    `Cannot compare ${names[0]} with ${names[1]}: ${n_vocab} tokens in its vocabulary, ${n_base} in the file's`,
     {
-      at: { got: n_vocab, expected: file.header.n_vocab },
+      at: { got: n_vocab, expected: n_base },
       hint: "compare models that share a tokenizer",
     },
   );
