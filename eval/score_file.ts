@@ -3,101 +3,14 @@
  * line and field.
  * @module
  */
-import { EvalError } from "../core/errors.ts";
+import { type Fields, type FieldsOf, parseLines } from "./fields.ts";
 import { SCORE_SCHEMA, type ScoreFile, type ScoreHeader, type ScoreLine } from "./score.ts";
 import { scoredPositions } from "./windows.ts";
 
-type Json = Record<string, unknown>;
+const KIND: FieldsOf = { code: "eval.score_file", hint: "give a file that bloomery score wrote" };
 
-/** More tokens than any vocabulary or window has; a number beyond is damage. */
-const MAX_COUNT = 1 << 24;
 /** Probabilities are written with six decimals of their logarithms; so much may their sum be above 1. */
 const SUM_SLACK = 1e-3;
-
-/** What was found, short enough for a message. */
-function told(found: unknown): string {
-  if (found === undefined) return "nothing";
-  const text = JSON.stringify(found);
-  return text.length > 80 ? text.slice(0, 77) + "..." : text;
-}
-
-/** Getters of one line that name file, line and field. */
-class Fields {
-  readonly #fields: Json;
-
-  constructor(readonly file: string, readonly line: number, value: unknown) {
-    if (typeof value !== "object" || value === null || Array.isArray(value)) {
-      throw this.wrong(undefined, value, "a JSON object");
-    }
-    this.#fields = value as Json;
-  }
-
-  wrong(field: string | undefined, found: unknown, expected: string): EvalError {
-    const where = field === undefined ? `line ${this.line}` : `line ${this.line}, field "${field}"`;
-    return new EvalError(
-      "eval.score_file",
-      `Cannot read ${this.file}, ${where}: found ${told(found)}, expected ${expected}`,
-      {
-        at: { file: this.file, line: this.line, ...field === undefined ? {} : { field }, got: found ?? null, expected },
-        hint: "give a file that bloomery score wrote",
-      },
-    );
-  }
-
-  str(field: string): string {
-    const v = this.#fields[field];
-    if (typeof v !== "string") throw this.wrong(field, v, "a text");
-    return v;
-  }
-
-  bool(field: string): boolean {
-    const v = this.#fields[field];
-    if (typeof v !== "boolean") throw this.wrong(field, v, "true or false");
-    return v;
-  }
-
-  /** A whole number of `least` to `most`. */
-  int(field: string, least: number, most: number = MAX_COUNT, absent?: number): number {
-    const v = this.#fields[field];
-    return v === undefined && absent !== undefined ? absent : this.#whole(field, v, least, most);
-  }
-
-  #whole(field: string, v: unknown, least: number, most: number): number {
-    if (Number.isInteger(v) && (v as number) >= least && (v as number) <= most) return v as number;
-    throw this.wrong(field, v, `a whole number of ${least} to ${most}`);
-  }
-
-  /** A list of `n` items, or of any number of them. */
-  list(field: string, n?: number): readonly unknown[] {
-    return this.#list(field, this.#fields[field], n);
-  }
-
-  #list(field: string, v: unknown, n?: number): readonly unknown[] {
-    if (!Array.isArray(v)) throw this.wrong(field, v, n === undefined ? "a list" : `a list of ${n}`);
-    if (n !== undefined && v.length !== n) throw this.wrong(field, `${v.length} items`, `a list of ${n}`);
-    return v;
-  }
-
-  /** The token ids of a window: two at least, for one predicts the other. */
-  window(field: string, most: number, n_vocab: number): number[] {
-    const v = this.list(field);
-    if (v.length < 2 || v.length > most) throw this.wrong(field, `${v.length} items`, `a list of 2 to ${most}`);
-    return this.ids(field, v.length, n_vocab);
-  }
-
-  /** Token ids below `n_vocab`. */
-  ids(field: string, n: number, n_vocab: number, v: unknown = this.#fields[field]): number[] {
-    return this.#list(field, v, n).map((id, i) => this.#whole(`${field}[${i}]`, id, 0, n_vocab - 1));
-  }
-
-  /** Logarithms of probabilities: finite, at most 0. */
-  logprobs(field: string, n: number, v: unknown = this.#fields[field]): number[] {
-    return this.#list(field, v, n).map((x, i) => {
-      if (typeof x === "number" && Number.isFinite(x) && x <= 0) return x;
-      throw this.wrong(`${field}[${i}]`, x, "the logarithm of a probability: finite and at most 0");
-    });
-  }
-}
 
 function readHeader(f: Fields): ScoreHeader {
   const schema = f.str("schema");
@@ -167,26 +80,7 @@ function readLine(f: Fields, header: ScoreHeader): ScoreLine {
  * @throws {EvalError} `eval.score_file` naming line and field
  */
 export function parseScoreFile(text: string, name: string): ScoreFile {
-  const rows = text.split("\n").slice(0, -1);
-  const parsed = rows.map((row, i) => {
-    try {
-      return new Fields(name, i + 1, JSON.parse(row));
-    } catch (cause) {
-      if (cause instanceof EvalError) throw cause;
-      throw new EvalError("eval.score_file", `Cannot read ${name}, line ${i + 1}: ${(cause as Error).message}`, {
-        at: { file: name, line: i + 1 },
-        hint: "give a file that bloomery score wrote",
-        cause,
-      });
-    }
-  });
-  if (parsed.length === 0) {
-    throw new EvalError("eval.score_file", `Cannot read ${name}, line 1: found nothing, expected ${SCORE_SCHEMA}`, {
-      at: { file: name, line: 1 },
-      hint: "give a file that bloomery score wrote",
-    });
-  }
-  const [first, ...rest] = parsed;
+  const [first, ...rest] = parseLines(text, name, SCORE_SCHEMA, KIND);
   const header = readHeader(first);
   const seen = new Map<string, number>();
   const lines = rest.map((f) => {
