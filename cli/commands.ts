@@ -6,6 +6,7 @@ import type { Command } from "./command.ts";
 import { bench } from "./bench.ts";
 import { completions } from "./completions.ts";
 import { evaluate } from "./eval.ts";
+import { teach } from "./eval_teach.ts";
 import { imatrix } from "./imatrix.ts";
 import { inspect } from "./inspect.ts";
 import { man } from "./man.ts";
@@ -31,6 +32,7 @@ export const commands: readonly Command[] = [
   serve,
   score,
   evaluate,
+  teach,
   bench,
   inspect,
   split,

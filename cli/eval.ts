@@ -6,7 +6,7 @@ import { type Command, EXIT } from "./command.ts";
 import { COMMON, MODEL_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { modelPath } from "./model_file.ts";
-import { openModelFromFlags } from "./open.ts";
+import { contextOf, openModelFromFlags } from "./open.ts";
 import { readSources, scoreContext, WINDOW_FLAGS, windowsOf } from "./score.ts";
 import { readText } from "./text_file.ts";
 
@@ -22,7 +22,7 @@ export const evaluate: Command = {
       value: "FILE",
       required: true,
       help:
-        "the original: a GGUF file, a .jsonl of bloomery score, or whole rows of llama-perplexity or score --format kld",
+        "the original: a GGUF file, a .jsonl of bloomery score or bloomery eval teach, or whole rows of llama-perplexity or score --format kld",
     },
     ...WINDOW_FLAGS,
     { name: "max-kl", type: "number", value: "NATS", min: 0, help: "exit with 3 when the mean KL is above this" },
@@ -34,6 +34,7 @@ export const evaluate: Command = {
     const { useBos } = await import("../eval/windows.ts");
     const compare = await import("../eval/compare.ts");
     const { isKldFile, KldFile } = await import("../eval/kld_file.ts");
+    const { isTeacherFile } = await import("../eval/teacher_file.ts");
     const { parseScoreFile } = await import("../eval/score_file.ts");
     const model = await modelPath(flags, io), base = flags.str("against")!;
     io.ifInterrupted(
@@ -42,8 +43,10 @@ export const evaluate: Command = {
     const results = [];
     let shape: { n_window: number; skip: number; bos: boolean; kl_support: string };
 
-    if (base.endsWith(".jsonl")) {
-      const file = parseScoreFile(readText(base, "against"), base);
+    const baseText = base.endsWith(".jsonl") ? readText(base, "against") : undefined;
+    const isTeacher = baseText !== undefined && isTeacherFile(baseText);
+    if (baseText !== undefined && !isTeacher) {
+      const file = parseScoreFile(baseText, base);
       const { n_window, skip, bos, top_k } = file.header;
       shape = { n_window, skip, bos, kl_support: `the best ${top_k} candidates of the score file and the rest` };
       using opened = await openModelFromFlags(flags, io, { path: model, n_ctx: n_window });
@@ -55,6 +58,34 @@ export const evaluate: Command = {
       const bar = io.bar("eval", file.lines.reduce((n, line) => n + line.ids.length, 0), "tok");
       let done = 0;
       for (const line of file.lines) {
+        results.push(await compare.compareWithScore(opened.model.engine, line));
+        bar.update(done += line.ids.length);
+      }
+      bar.stop();
+    } else if (isTeacher) {
+      const { mostTokens, taughtLines } = await import("../eval/against_teacher.ts");
+      const { parseTeacherFile } = await import("../eval/teacher_file.ts");
+      const file = parseTeacherFile(baseText!, base);
+      const n_ctx = contextOf(flags) ?? mostTokens(file);
+      using opened = await openModelFromFlags(flags, io, { path: model, n_ctx });
+      const { lines, n_empty, n_unknown } = taughtLines(file, opened.model, [model, base]);
+      const { n_prompts, model: name, top_k } = file.header;
+      if (file.lines.length < n_prompts) {
+        io.warn(`${base} has ${file.lines.length} of its ${n_prompts} answers: only those are compared`);
+      }
+      if (n_empty > 0) io.warn(`${n_empty} answers of ${base} are empty: nothing can be compared in them`);
+      if (n_unknown > 0) {
+        io.warn(`${n_unknown} candidates of ${name} are not in the vocabulary: they count in the rest`);
+      }
+      shape = {
+        n_window: Math.max(0, ...lines.map((line) => line.ids.length)),
+        skip: 0,
+        bos: opened.model.tokenizer.addBos,
+        kl_support: `the best ${top_k} candidates of ${name}, or what it gave of them, and the rest`,
+      };
+      const bar = io.bar("eval", lines.reduce((n, line) => n + line.ids.length, 0), "tok");
+      let done = 0;
+      for (const line of lines) {
         results.push(await compare.compareWithScore(opened.model.engine, line));
         bar.update(done += line.ids.length);
       }

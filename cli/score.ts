@@ -132,7 +132,7 @@ export async function windowsOf(
 }
 
 /** The text of an output that exists. @throws the system's error where it is there and cannot be read */
-async function ownFile(path: string): Promise<string | undefined> {
+export async function ownFile(path: string): Promise<string | undefined> {
   try {
     return await Deno.readTextFile(path);
   } catch (error) {
