@@ -6,6 +6,7 @@ import type { Command } from "./command.ts";
 import { bench } from "./bench.ts";
 import { completions } from "./completions.ts";
 import { evaluate } from "./eval.ts";
+import { compareEvals } from "./eval_compare.ts";
 import { teach } from "./eval_teach.ts";
 import { imatrix } from "./imatrix.ts";
 import { inspect } from "./inspect.ts";
@@ -33,6 +34,7 @@ export const commands: readonly Command[] = [
   score,
   evaluate,
   teach,
+  compareEvals,
   bench,
   inspect,
   split,

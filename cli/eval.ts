@@ -3,6 +3,7 @@
  * @module
  */
 import { type Command, EXIT } from "./command.ts";
+import type { WindowResult } from "../eval/compare.ts";
 import { COMMON, MODEL_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { modelPath } from "./model_file.ts";
@@ -40,7 +41,7 @@ export const evaluate: Command = {
     io.ifInterrupted(
       "stopped; nothing was saved. With a score file (bloomery score) as the original only one model has to run",
     );
-    const results = [];
+    const results: WindowResult[] = [];
     let shape: { n_window: number; skip: number; bos: boolean; kl_support: string };
 
     const baseText = base.endsWith(".jsonl") ? readText(base, "against") : undefined;
@@ -127,7 +128,14 @@ export const evaluate: Command = {
       bar.stop();
     }
 
-    const report = { schema: "bloomery.eval/1" as const, model, base, ...shape, rows: compare.summarize(results) };
+    const report = {
+      schema: "bloomery.eval/1" as const,
+      model,
+      base,
+      ...shape,
+      rows: compare.summarize(results),
+      windows: results.map(({ kls: _, ...means }) => means),
+    };
     if (flags.bool("json")) io.json(report);
     else io.out(compare.renderReport(report));
     const limit = flags.num("max-kl");

@@ -44,9 +44,8 @@ export const WINDOW_FLAGS = [
 ] as const;
 
 /** Sequences of a group that is run at once; beyond some, a step is full anyway. */
-export const PARALLEL = {
-  name: "parallel",
-  alias: ["np"],
+export const AT_ONCE = {
+  name: "at-once",
   type: "int",
   value: "N",
   default: 8,
@@ -62,7 +61,7 @@ export function scoreContext(flags: Flags): number {
 
 /** How a model is opened that runs groups of sequences. */
 export function groupOptions(flags: Flags): { n_seq: number; n_ctx: number; n_cache: number } {
-  const n_seq = flags.num("parallel")!, n_ctx = scoreContext(flags);
+  const n_seq = flags.num("at-once")!, n_ctx = scoreContext(flags);
   // A group has no more tokens than a step has rows, or one sequence; each may leave a page nearly empty.
   return { n_seq, n_ctx, n_cache: Math.max(n_ctx, 2 * (flags.num("ubatch-size") ?? 512)) + 64 * n_seq };
 }
@@ -206,7 +205,7 @@ export const score: Command = {
       alias: ["restart"],
       help: "start again and replace the file; without it a run continues its own unfinished file",
     },
-    PARALLEL,
+    AT_ONCE,
     COMMON.json,
     COMMON.quiet,
     ...LLAMA_MODEL_FLAGS,

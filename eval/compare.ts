@@ -9,7 +9,7 @@ import type { Engine, StepOutput } from "../core/engine/mod.ts";
 import { EvalError } from "../core/errors.ts";
 import type { Backend } from "../core/program/backend.ts";
 import type { ScoreLine } from "./score.ts";
-import { type Estimate, estimate, estimateText, expEstimate, meanOf } from "./stats.ts";
+import { type Estimate, estimate, estimateText, expEstimate, meanOf, quantileEstimate } from "./stats.ts";
 import { compareKldRow, type KldRow } from "./kld_file.ts";
 import { scoredRows } from "./rows.ts";
 import { firstPosition, type Window } from "./windows.ts";
@@ -18,6 +18,8 @@ import { firstPosition, type Window } from "./windows.ts";
 export interface WindowResult {
   /** Name of the text. */
   readonly source: string;
+  /** Number of the window in its text. */
+  readonly index: number;
   /** Mean negative log-likelihood of the model, nats a token. */
   readonly nll: number;
   /** Of what it is compared with. */
@@ -28,6 +30,8 @@ export interface WindowResult {
   readonly sameTop: number;
   /** Positions that were scored. */
   readonly n_tokens: number;
+  /** KL at each of them. */
+  readonly kls: readonly number[];
 }
 
 /** Results of one text, or of all. */
@@ -48,8 +52,20 @@ export interface Row {
   readonly nll_base: Estimate;
   /** `nll - nll_base`, paired by window. */
   readonly delta_nll: Estimate;
+  /** Perplexity of the model over that of what it is compared with, paired by window. */
+  readonly ppl_ratio: Estimate;
   /** KL(base || model), nats a token. */
   readonly kl: Estimate;
+  /** Of the KL at positions: half, 90 %, 99 % and 99.9 % of them are not above. */
+  readonly kl_p50: Estimate;
+  /** 90 % */
+  readonly kl_p90: Estimate;
+  /** 99 % */
+  readonly kl_p99: Estimate;
+  /** 99.9 % */
+  readonly kl_p999: Estimate;
+  /** The largest. */
+  readonly kl_max: number;
   /** Share of positions with the same best token. */
   readonly same_top: Estimate;
 }
@@ -72,7 +88,12 @@ export interface Report {
   readonly bos: boolean;
   /** One per text, and one for all where there are several. */
   readonly rows: readonly Row[];
+  /** Means of each window, by which two reports can be compared in pairs. */
+  readonly windows: readonly ReportWindow[];
 }
+
+/** A window of a report. */
+export type ReportWindow = Omit<WindowResult, "kls">;
 
 /** One row per source, and a last one over all when there are several. */
 export function summarize(results: readonly WindowResult[]): Row[] {
@@ -80,6 +101,8 @@ export function summarize(results: readonly WindowResult[]): Row[] {
   const row = (source: string, of: readonly WindowResult[]): Row => {
     const weights = of.map((r) => r.n_tokens);
     const over = (value: (r: WindowResult) => number) => estimate(of.map(value), weights);
+    const deltaNll = over((r) => r.nll - r.nllBase);
+    const kls = of.map((r) => r.kls);
     const nll = over((r) => r.nll), nllBase = over((r) => r.nllBase);
     return {
       source,
@@ -89,8 +112,14 @@ export function summarize(results: readonly WindowResult[]): Row[] {
       ppl_base: expEstimate(nllBase),
       nll,
       nll_base: nllBase,
-      delta_nll: over((r) => r.nll - r.nllBase),
+      delta_nll: deltaNll,
+      ppl_ratio: expEstimate(deltaNll),
       kl: over((r) => r.kl),
+      kl_p50: quantileEstimate(kls, 0.5),
+      kl_p90: quantileEstimate(kls, 0.9),
+      kl_p99: quantileEstimate(kls, 0.99),
+      kl_p999: quantileEstimate(kls, 0.999),
+      kl_max: kls.flat().reduce((a, b) => Math.max(a, b), 0),
       same_top: over((r) => r.sameTop),
     };
   };
@@ -118,11 +147,13 @@ export async function compareModels(
   await baseRows.return();
   return {
     source: w.source,
+    index: w.index,
     nll: -meanOf(logprob),
     nllBase: -meanOf(logprobBase),
     kl: meanOf(kl),
     sameTop: meanOf(same),
     n_tokens: logprob.length,
+    kls: kl,
   };
 }
 
@@ -156,11 +187,13 @@ export async function compareWithScore(model: Engine, line: ScoreLine): Promise<
   }
   return {
     source: line.source,
+    index: line.window,
     nll: -meanOf(logprob),
     nllBase: -meanOf(line.logprob),
     kl: meanOf(kl),
     sameTop: meanOf(same),
     n_tokens: logprob.length,
+    kls: kl,
   };
 }
 
@@ -180,11 +213,13 @@ export async function compareWithRows(model: Engine, w: Window, base: readonly K
   }
   return {
     source: w.source,
+    index: w.index,
     nll: -meanOf(logprob),
     nllBase: -meanOf(logprobBase),
     kl: meanOf(kl),
     sameTop: meanOf(same),
     n_tokens: logprob.length,
+    kls: kl,
   };
 }
 
@@ -224,23 +259,34 @@ export function isWithin(figure: number, limit: number): boolean {
   return figure <= limit;
 }
 
+/** Rows of cells as lines; the first column is of names. */
+export function renderTable(table: readonly (readonly string[])[]): string[] {
+  const widths = table[0].map((_, i) => Math.max(...table.map((r) => [...r[i]].length)));
+  return table.map((r) =>
+    r.map((cell, i) => i === 0 ? cell.padEnd(widths[i]) : cell.padStart(widths[i])).join("  ").trimEnd()
+  );
+}
+
 /** The report as a table of text. */
 export function renderReport(report: Report): string {
-  const head = ["text", "windows", "tokens", "PPL", "PPL base", "dNLL", "KL", "same top-1"];
+  const head = ["text", "windows", "tokens", "PPL", "PPL base", "ratio", "dNLL", "KL", "same top-1"];
+  const tail = ["text", "KL 50 %", "90 %", "99 %", "99.9 %", "largest"];
   const rows = report.rows.map((r) => [
     r.source,
     String(r.n_windows),
     String(r.n_tokens),
     estimateText(r.ppl, 4),
     estimateText(r.ppl_base, 4),
+    estimateText(r.ppl_ratio, 5),
     estimateText(r.delta_nll, 5),
     estimateText(r.kl, 5),
     estimateText(r.same_top, 2, 100) + " %",
   ]);
-  const table = [head, ...rows];
-  const widths = head.map((_, i) => Math.max(...table.map((r) => [...r[i]].length)));
-  const line = (r: string[]) =>
-    r.map((cell, i) => i === 0 ? cell.padEnd(widths[i]) : cell.padStart(widths[i])).join("  ").trimEnd();
+  const quantiles = report.rows.map((r) => [
+    r.source,
+    ...[r.kl_p50, r.kl_p90, r.kl_p99, r.kl_p999].map((e) => estimateText(e, 5)),
+    r.kl_max.toFixed(5),
+  ]);
   return [
     `model  ${report.model}`,
     `base   ${report.base}`,
@@ -248,6 +294,8 @@ export function renderReport(report: Report): string {
       report.skip > 0 ? `, nor are the ${report.skip} after it` : ""
     }; ± is the standard error over windows; KL over ${report.kl_support}`,
     "",
-    ...table.map(line),
+    ...renderTable([head, ...rows]),
+    "",
+    ...renderTable([tail, ...quantiles]),
   ].join("\n") + "\n";
 }

@@ -268,11 +268,13 @@ Deno.test("isWithin() keeps no limit for NaN", () => {
 Deno.test("summarize() gives a row a source and one over all, and renderReport() shows them", () => {
   const result = (source: string, nll: number) => ({
     source,
+    index: 0,
     nll,
     nllBase: nll - 0.1,
     kl: 0.01,
     sameTop: 0.9,
     n_tokens: 5,
+    kls: [0, 0, 0, 0, 0.05],
   });
   const rows = summarize([result("a", 1), result("a", 2), result("b", 3)]);
   assert.deepEqual(rows.map((r) => [r.source, r.n_windows, r.n_tokens]), [["a", 2, 10], ["b", 1, 5], ["all", 3, 15]]);
@@ -289,8 +291,11 @@ Deno.test("summarize() gives a row a source and one over all, and renderReport()
     skip: 0,
     bos: false,
     rows,
+    windows: [],
   });
   assert.match(text, /all +3 +15/);
+  assert.ok(Math.abs(rows[2].ppl_ratio.mean - Math.exp(0.1)) < 1e-12);
+  assert.deepEqual([rows[2].kl_p50.mean, rows[2].kl_p90.mean, rows[2].kl_max], [0, 0.05, 0.05]);
 });
 
 Deno.test("checkSameWindows() refuses models that cut a text differently", () => {

@@ -9,7 +9,7 @@ type Json = Record<string, unknown>;
 
 /** What a kind of file calls its errors, and who writes such files. */
 export interface FieldsOf {
-  readonly code: "eval.score_file" | "eval.teacher_file";
+  readonly code: "eval.score_file" | "eval.teacher_file" | "eval.report";
   readonly hint: string;
 }
 
@@ -71,6 +71,13 @@ export class Fields {
   #whole(field: string, v: unknown, least: number, most: number): number {
     if (Number.isInteger(v) && (v as number) >= least && (v as number) <= most) return v as number;
     throw this.wrong(field, v, `a whole number of ${least} to ${most}`);
+  }
+
+  /** A finite number. */
+  number(field: string): number {
+    const v = this.#fields[field];
+    if (typeof v === "number" && Number.isFinite(v)) return v;
+    throw this.wrong(field, v, "a finite number");
   }
 
   /** A list of `n` items, or of any number of them. */

@@ -29,8 +29,8 @@ const LINES = [
 Deno.test("score gives the same file whether prompts are run together or alone, and continues a cut one", async () => {
   const prompts = `${dir}/prompts.jsonl`;
   Deno.writeTextFileSync(prompts, LINES.map((line) => JSON.stringify(line)).join("\n"));
-  const alone = await score("alone", "--prompts", prompts, "--parallel", "1", "--top", "100");
-  const together = await score("together", "--prompts", prompts, "--parallel", "8", "--top", "100");
+  const alone = await score("alone", "--prompts", prompts, "--at-once", "1", "--top", "100");
+  const together = await score("together", "--prompts", prompts, "--at-once", "8", "--top", "100");
   assert.equal(together.text, alone.text);
   const file = parseScoreFile(alone.text, "alone");
   assert.deepEqual(file.header.sources, [

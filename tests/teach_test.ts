@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { bloomery } from "../cli/_testing.ts";
 import { parseTeacherFile } from "../eval/teacher_file.ts";
-import { LanguageModel, openBackend } from "../mod.ts";
+import { LanguageModel, openBackend, openGgufSource, parseFileType, quantize } from "../mod.ts";
 import { bloomNano, testFolder } from "./models.ts";
 import { repoDir } from "./shared.ts";
 
@@ -254,6 +254,30 @@ Deno.test("eval against a teacher: the same model is at no distance, and sets ha
   const { lines } = parseTeacherFile(Deno.readTextFileSync(path), path);
   assert.equal(rows[2].n_tokens, lines.reduce((n, l) => n + l.positions.length, 0));
   assert.match(kl_support, /best 20 candidates of teacher/);
+});
+
+Deno.test("eval compare of a model with itself sees no difference, and of one with a worse one which is nearer", async () => {
+  const worse = `${dir}/q4.gguf`;
+  {
+    using opened = openBackend("cpu");
+    using source = openGgufSource(await bloomNano("bf16"));
+    await quantize(source, worse, opened.backend, { fileType: parseFileType("Q4_0") });
+  }
+  const reports = [await bloomNano("bf16"), worse].map(async (model, i) => {
+    const { out, err } = await bloomery(["eval", "-m", model, "--device", "cpu", "--against", await plain, "--json"]);
+    assert.equal(err.includes("error"), false, err);
+    Deno.writeTextFileSync(`${dir}/report-${i}.json`, out);
+    return `${dir}/report-${i}.json`;
+  });
+  const [a, b] = await Promise.all(reports);
+  const compare = async (x: string, y: string) => JSON.parse((await bloomery(["eval", "compare", x, y, "--json"])).out);
+  const same = await compare(a, a);
+  assert.ok(same.rows.every((r: any) => r.kl.nearer === "neither" && r.kl.difference.mean === 0));
+  const differ = (await compare(a, b)).rows.at(-1);
+  assert.ok(differ.kl.difference.mean > 1e-4, `KL ${differ.kl.difference.mean}`);
+  assert.equal(differ.n_windows, 4);
+  const text = await bloomery(["eval", "compare", a, b]);
+  assert.match(text.out, /all +KL +0\.00000 /);
 });
 
 Deno.test("eval refuses a teacher of another tokenizer", async () => {
