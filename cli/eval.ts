@@ -4,12 +4,26 @@
  */
 import { type Command, EXIT } from "./command.ts";
 import type { WindowResult } from "../eval/compare.ts";
+import type { TokenTexts } from "../eval/html_report.ts";
 import { COMMON, MODEL_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { modelPath } from "./model_file.ts";
 import { contextOf, openModelFromFlags } from "./open.ts";
+import { refuseExisting } from "./overwrite.ts";
 import { readSources, scoreContext, WINDOW_FLAGS, windowsOf } from "./score.ts";
 import { readText } from "./text_file.ts";
+
+/** Texts of a model's tokens, with the names of control tokens. */
+async function tokenTexts(path: string): Promise<TokenTexts> {
+  const { openGguf } = await import("../core/gguf/read.ts");
+  const { tokenizerFromGguf } = await import("../core/tokenizer/mod.ts");
+  using file = openGguf(path);
+  const tokenizer = tokenizerFromGguf(file.metadata);
+  return {
+    text: (id) => new TextDecoder().decode(tokenizer.pieceBytes(id)),
+    decode: (ids) => tokenizer.decode(ids, { special: true }),
+  };
+}
 
 export const evaluate: Command = {
   name: "eval",
@@ -26,6 +40,14 @@ export const evaluate: Command = {
         "the original: a GGUF file, a .jsonl of bloomery score or bloomery eval teach, or whole rows of llama-perplexity or score --format kld",
     },
     ...WINDOW_FLAGS,
+    {
+      name: "report",
+      type: "string",
+      value: "HTML",
+      complete: "file",
+      help: "write a page with pictures: errors, KL by position, worst positions with their text",
+    },
+    COMMON.overwrite,
     { name: "max-kl", type: "number", value: "NATS", min: 0, help: "exit with 3 when the mean KL is above this" },
     COMMON.json,
     COMMON.quiet,
@@ -42,6 +64,8 @@ export const evaluate: Command = {
       "stopped; nothing was saved. With a score file (bloomery score) as the original only one model has to run",
     );
     const results: WindowResult[] = [];
+    const page = flags.str("report");
+    if (page !== undefined) refuseExisting(page, flags);
     let shape: { n_window: number; skip: number; bos: boolean; kl_support: string };
 
     const baseText = base.endsWith(".jsonl") ? readText(base, "against") : undefined;
@@ -134,8 +158,13 @@ export const evaluate: Command = {
       base,
       ...shape,
       rows: compare.summarize(results),
-      windows: results.map(({ kls: _, ...means }) => means),
+      windows: results.map(({ detail: _, ...means }) => means),
     };
+    if (page !== undefined) {
+      const { renderHtml } = await import("../eval/html_report.ts");
+      await Deno.writeTextFile(page, renderHtml(report, results, await tokenTexts(model)));
+      io.note(`wrote ${page}`);
+    }
     if (flags.bool("json")) io.json(report);
     else io.out(compare.renderReport(report));
     const limit = flags.num("max-kl");

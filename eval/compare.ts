@@ -30,8 +30,20 @@ export interface WindowResult {
   readonly sameTop: number;
   /** Positions that were scored. */
   readonly n_tokens: number;
-  /** KL at each of them. */
+  /** Them one by one. */
+  readonly detail: WindowDetail;
+}
+
+/** The positions of a window that were scored. */
+export interface WindowDetail {
+  /** The window's tokens. */
+  readonly ids: ArrayLike<number> & { slice(from: number, to: number): ArrayLike<number> };
+  /** Positions at its start that were not scored. */
+  readonly skip: number;
+  /** KL at each that was. */
   readonly kls: readonly number[];
+  /** 1 where both have the same best token. */
+  readonly same: readonly number[];
 }
 
 /** Results of one text, or of all. */
@@ -93,7 +105,7 @@ export interface Report {
 }
 
 /** A window of a report. */
-export type ReportWindow = Omit<WindowResult, "kls">;
+export type ReportWindow = Omit<WindowResult, "detail">;
 
 /** One row per source, and a last one over all when there are several. */
 export function summarize(results: readonly WindowResult[]): Row[] {
@@ -102,7 +114,7 @@ export function summarize(results: readonly WindowResult[]): Row[] {
     const weights = of.map((r) => r.n_tokens);
     const over = (value: (r: WindowResult) => number) => estimate(of.map(value), weights);
     const deltaNll = over((r) => r.nll - r.nllBase);
-    const kls = of.map((r) => r.kls);
+    const kls = of.map((r) => r.detail.kls);
     const nll = over((r) => r.nll), nllBase = over((r) => r.nllBase);
     return {
       source,
@@ -153,7 +165,7 @@ export async function compareModels(
     kl: meanOf(kl),
     sameTop: meanOf(same),
     n_tokens: logprob.length,
-    kls: kl,
+    detail: { ids: w.ids, skip: w.skip, kls: kl, same },
   };
 }
 
@@ -193,7 +205,7 @@ export async function compareWithScore(model: Engine, line: ScoreLine): Promise<
     kl: meanOf(kl),
     sameTop: meanOf(same),
     n_tokens: logprob.length,
-    kls: kl,
+    detail: { ids: line.ids, skip: line.skip, kls: kl, same },
   };
 }
 
@@ -219,7 +231,7 @@ export async function compareWithRows(model: Engine, w: Window, base: readonly K
     kl: meanOf(kl),
     sameTop: meanOf(same),
     n_tokens: logprob.length,
-    kls: kl,
+    detail: { ids: w.ids, skip: w.skip, kls: kl, same },
   };
 }
 

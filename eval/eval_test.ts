@@ -274,7 +274,7 @@ Deno.test("summarize() gives a row a source and one over all, and renderReport()
     kl: 0.01,
     sameTop: 0.9,
     n_tokens: 5,
-    kls: [0, 0, 0, 0, 0.05],
+    detail: { ids: [0, 1, 2, 3, 4, 5], skip: 0, kls: [0, 0, 0, 0, 0.05], same: [1, 1, 1, 1, 0] },
   });
   const rows = summarize([result("a", 1), result("a", 2), result("b", 3)]);
   assert.deepEqual(rows.map((r) => [r.source, r.n_windows, r.n_tokens]), [["a", 2, 10], ["b", 1, 5], ["all", 3, 15]]);

@@ -86,4 +86,14 @@ Deno.test("eval gives by every path what whole rows give by hand", async () => {
       assert.ok(row.kl.mean > 0.8 * kl, `over 100 candidates it is near: ${row.kl.mean} of ${kl}`);
     } else near(row.kl.mean, kl, 1e-4, `${against}: KL`);
   }
+
+  const page = `${dir}/report.html`;
+  const withPage = ["eval", "-m", model, "--against", kld, "--report", page];
+  await run(...withPage);
+  const html = Deno.readTextFileSync(page);
+  assert.match(html, /Worst positions/);
+  assert.match(html, /<mark>[^<]+<\/mark>/);
+  const again = await bloomery([...withPage, "--device", "cpu", "--json"]);
+  assert.equal(JSON.parse(again.out).error.code, "usage.output_exists");
+  await run(...withPage, "--overwrite");
 });
