@@ -6,6 +6,7 @@
  * @module
  */
 import { EvalError } from "../core/errors.ts";
+import { pause, reasonOf, Retryable, retryAfterMs } from "../core/retry.ts";
 import type { ChatMessage } from "../core/chat/messages.ts";
 import type { Prompt } from "./prompts.ts";
 
@@ -65,13 +66,6 @@ const MAX_WAIT_MS = 120_000;
 const MAX_ANSWER = 64 << 20;
 /** Rounding of 32-bit logarithms. */
 const SLACK = 1e-3;
-
-/** Something failed that may work the next time. */
-class Retryable extends Error {
-  constructor(message: string, readonly retryAfterMs?: number) {
-    super(message);
-  }
-}
 
 /**
  * What prompts ask of a teacher.
@@ -265,33 +259,6 @@ function readCompletion(choice: Json): Read {
     content: typeof choice.text === "string" ? choice.text : "",
     reasoning: "",
   };
-}
-
-async function pause(ms: number, signal?: AbortSignal): Promise<void> {
-  signal?.throwIfAborted();
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const timer = setTimeout(resolve, ms);
-  const stop = () => resolve();
-  signal?.addEventListener("abort", stop, { once: true });
-  await promise;
-  clearTimeout(timer);
-  signal?.removeEventListener("abort", stop);
-  signal?.throwIfAborted();
-}
-
-/** `Retry-After`: seconds, or a date. */
-export function retryAfterMs(header: string | null, now: number = Date.now()): number | undefined {
-  if (header === null || header.trim() === "") return undefined;
-  const seconds = Number(header);
-  const ms = Number.isFinite(seconds) ? seconds * 1000 : Date.parse(header) - now;
-  return Number.isFinite(ms) ? Math.max(0, ms) : undefined;
-}
-
-/** Why a request got no answer, from the innermost cause. */
-function reasonOf(error: unknown): string {
-  let at = error;
-  while (at instanceof Error && at.cause instanceof Error) at = at.cause;
-  return at instanceof Error ? at.message : String(at);
 }
 
 /** The text of an answer, which must not be endless. @throws {Retryable} when it is cut */

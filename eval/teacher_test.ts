@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import fc from "npm:fast-check@4.11.0";
 import { EvalError } from "../core/errors.ts";
 import { parsePrompts } from "./prompts.ts";
-import { askTeacher, ATTEMPTS, questionsOf, readAnswer, retryAfterMs, type TeacherOptions } from "./teacher.ts";
+import { askTeacher, ATTEMPTS, questionsOf, readAnswer, type TeacherOptions } from "./teacher.ts";
 import { parseTeacherFile, TEACHER_SCHEMA, teacherLine } from "./teacher_file.ts";
 
 const token = (text: string, logprob = -0.5) => ({ token: text, logprob, bytes: [...new TextEncoder().encode(text)] });
@@ -129,14 +129,6 @@ Deno.test("questionsOf() takes prompts that ask for an answer, and refuses other
       [{ ids: [1, 2] }, "completions"],
     ] as const
   ) assert.throws(() => of(line, api), { code: "eval.teacher_prompt", message: /p, line 1/ });
-});
-
-Deno.test("retryAfterMs() reads seconds and dates", () => {
-  const now = Date.parse("Tue, 01 Dec 2026 00:00:00 GMT");
-  assert.equal(retryAfterMs("2.5", now), 2500);
-  assert.equal(retryAfterMs("Tue, 01 Dec 2026 00:00:09 GMT", now), 9000);
-  assert.equal(retryAfterMs("Mon, 30 Nov 2026 00:00:09 GMT", now), 0);
-  assert.deepEqual([retryAfterMs(null), retryAfterMs("soon"), retryAfterMs("")], [undefined, undefined, undefined]);
 });
 
 Deno.test("askTeacher() waits as the API says, longer each time where it says nothing, and gives up", async () => {
