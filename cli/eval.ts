@@ -158,7 +158,7 @@ export const evaluate: Command = {
       base,
       ...shape,
       rows: compare.summarize(results),
-      windows: results.map(({ detail: _, ...means }) => means),
+      windows: results.map(compare.reportWindow),
     };
     if (page !== undefined) {
       const { renderHtml } = await import("../eval/html_report.ts");

@@ -104,8 +104,29 @@ export interface Report {
   readonly windows: readonly ReportWindow[];
 }
 
-/** A window of a report. */
-export type ReportWindow = Omit<WindowResult, "detail">;
+/** A window of a report: means over its positions. */
+export interface ReportWindow {
+  /** Name of the text. */
+  readonly source: string;
+  /** Number of the window in its text. */
+  readonly index: number;
+  /** Positions that were scored. */
+  readonly n_tokens: number;
+  /** Mean negative log-likelihood of the model, nats a token. */
+  readonly nll: number;
+  /** The same of what it is compared with. */
+  readonly nll_base: number;
+  /** KL(base || model), nats a token. */
+  readonly kl: number;
+  /** Share of positions with the same best token. */
+  readonly same_top: number;
+}
+
+/** A window as a report has it. */
+export function reportWindow(r: WindowResult): ReportWindow {
+  const { source, index, n_tokens, nll, nllBase: nll_base, kl, sameTop: same_top } = r;
+  return { source, index, n_tokens, nll, nll_base, kl, same_top };
+}
 
 /** One row per source, and a last one over all when there are several. */
 export function summarize(results: readonly WindowResult[]): Row[] {

@@ -63,9 +63,9 @@ export function parseReport(text: string, name: string): ComparableReport {
       index: at.int("index", 0),
       n_tokens: at.int("n_tokens", 1),
       nll: at.number("nll"),
-      nllBase: at.number("nllBase"),
+      nll_base: at.number("nll_base"),
       kl: at.number("kl"),
-      sameTop: at.number("sameTop"),
+      same_top: at.number("same_top"),
     };
   });
   if (windows.length === 0) throw f.wrong("windows", "no window", "at least one");
@@ -117,7 +117,7 @@ export function compareReports(a: ComparableReport, b: ComparableReport, names: 
       n_tokens: weights.reduce((n, x) => n + x, 0),
       kl: figure((w) => w.kl, 1),
       nll: figure((w) => w.nll, 1),
-      same_top: figure((w) => w.sameTop, -1),
+      same_top: figure((w) => w.same_top, -1),
     };
   };
   const sources = [...new Set(a.windows.map((w) => w.source))];

@@ -17,9 +17,9 @@ function report(kls: number[], more: Record<string, unknown> = {}): string {
       index: i >> 1,
       n_tokens: 10 + i,
       nll: 2 + kl,
-      nllBase: 2,
+      nll_base: 2,
       kl,
-      sameTop: 1 - kl,
+      same_top: 1 - kl,
     })),
     ...more,
   });
@@ -69,7 +69,7 @@ Deno.test("parseReport() gives a report or an EvalError, whatever the text", () 
   assert.throws(() => parseReport(report([]), "r"), { code: "eval.report", message: /at least one/ });
   assert.throws(() => parseReport("{", "r"), { code: "eval.report" });
   const key = fc.constantFrom("schema", "model", "base", "kl_support", "windows");
-  const field = fc.constantFrom("source", "index", "n_tokens", "nll", "nllBase", "kl", "sameTop");
+  const field = fc.constantFrom("source", "index", "n_tokens", "nll", "nll_base", "kl", "same_top");
   fc.assert(fc.property(key, field, fc.jsonValue(), fc.boolean(), (key, field, value, deep) => {
     const changed = JSON.parse(report(NEAR));
     if (deep) changed.windows[0][field] = value;
