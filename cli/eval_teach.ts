@@ -235,7 +235,7 @@ export const teach: Command = {
     bar.stop();
     // The first failure stopped the others, whose aborts say nothing.
     const errors = ends.flatMap((end) => end.status === "rejected" ? [end.reason] : []);
-    if (io.signal.aborted) return EXIT.interrupted;
+    if (io.signal.aborted) return EXIT.done; // the caller says how to go on, and ends as interrupted
     if (errors.length > 0) throw errors.find((e) => !(e instanceof DOMException)) ?? errors[0];
     if (flags.bool("json")) {
       io.json({ ...header, output: path, n_answers: done, n_retries, ...spent, cost: costOf(spent, flags) ?? null });

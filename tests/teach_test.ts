@@ -90,7 +90,7 @@ interface Api extends AsyncDisposable {
 }
 
 /** @param respond What answers a request; its number counts from 0. */
-function api(respond: (n: number, whole: string, question: string) => Response): Api {
+function api(respond: (n: number, whole: string, question: string) => Response | Promise<Response>): Api {
   const asked: string[] = [], requests: any[] = [];
   const server = Deno.serve({
     hostname: "127.0.0.1",
@@ -187,6 +187,33 @@ Deno.test("eval teach goes on after a kill without asking again for what it has"
     "eval.resume_mismatch",
     "top_k",
   ]);
+});
+
+Deno.test("eval teach ends at Ctrl-C in the middle of a question, says how to go on, and does", async () => {
+  const path = `${dir}/stopped.jsonl`;
+  let stop = () => {};
+  const over = Promise.withResolvers<void>();
+  await using server = api(async (n, whole) => {
+    if (n === 1) {
+      stop();
+      await over.promise;
+    }
+    return new Response(whole);
+  });
+  const args = [...teachArgs(server.url, path), "--parallel", "1"];
+  const child = new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", "--no-check", `${repoDir}cli/main.ts`, ...args],
+    stdout: "null",
+    stderr: "piped",
+  }).spawn();
+  stop = () => child.kill("SIGINT");
+  const { code, stderr } = await child.output();
+  over.resolve();
+  assert.equal(code, 130);
+  assert.match(new TextDecoder().decode(stderr), /run the same command to continue/);
+  assert.equal((await bloomery(args)).code, 0);
+  assert.equal(server.requests.length, 5, "only the question under way was asked twice");
+  assert.deepEqual(contentOf(path), contentOf(await plain));
 });
 
 Deno.test("eval teach --dry-run prints what it would cost and asks nothing", async () => {
