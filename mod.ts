@@ -153,7 +153,15 @@ export {
 } from "./serve/mod.ts";
 export { cutWindows, type TextSource, type Window, type WindowOptions } from "./eval/windows.ts";
 export { type ScoreLine, scoreWindows } from "./eval/score.ts";
-export { compareModels, type Report, type Row, summarize, type WindowResult } from "./eval/compare.ts";
+export {
+  compareModels,
+  type Report,
+  type ReportWindow,
+  type Row,
+  summarize,
+  type WindowDetail,
+  type WindowResult,
+} from "./eval/compare.ts";
 export type { Estimate } from "./eval/stats.ts";
 
 import { openBackend } from "./ffi/mod.ts";

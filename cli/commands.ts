@@ -6,6 +6,8 @@ import type { Command } from "./command.ts";
 import { bench } from "./bench.ts";
 import { completions } from "./completions.ts";
 import { evaluate } from "./eval.ts";
+import { compareEvals } from "./eval_compare.ts";
+import { teach } from "./eval_teach.ts";
 import { imatrix } from "./imatrix.ts";
 import { inspect } from "./inspect.ts";
 import { man } from "./man.ts";
@@ -31,6 +33,8 @@ export const commands: readonly Command[] = [
   serve,
   score,
   evaluate,
+  teach,
+  compareEvals,
   bench,
   inspect,
   split,

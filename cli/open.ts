@@ -38,8 +38,10 @@ export interface OpenOptions {
   n_ctx?: number;
   contexts?: number;
   n_seq?: number;
+  /** Candidates of a row. */
+  topK?: number;
   /** Checks of the command that need no weights: a user should not wait for a model to load and then read an error. */
-  beforeWeights?: (model: LanguageModel) => void;
+  beforeWeights?: (model: LanguageModel) => void | Promise<void>;
 }
 
 /** Flags: `MODEL_FLAGS`. */
@@ -56,6 +58,7 @@ export async function openModelFromFlags(flags: Flags, io: Io, options: OpenOpti
     ...(options.n_cache === undefined ? {} : { n_cache: options.n_cache }),
     ...(options.contexts === undefined ? {} : { contexts: options.contexts }),
     ...(options.n_seq === undefined ? {} : { n_seq: options.n_seq }),
+    ...(options.topK === undefined ? {} : { topK: options.topK }),
     n_ubatch: flags.num("ubatch-size") ?? 512,
     cacheTypeK: (flags.str("cache-type-k") ?? "f16") as CacheType,
     cacheTypeV: (flags.str("cache-type-v") ?? "f16") as CacheType,

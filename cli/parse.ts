@@ -145,17 +145,24 @@ function unknownCommand(name: string, commands: readonly Command[]): UsageError 
   });
 }
 
+/** A command of two words has a dash between them in its name: `eval teach` is `eval-teach`. */
+function joinWords(argv: readonly string[], commands: readonly Command[]): readonly string[] {
+  const at = argv[0] === "help" ? 1 : 0, name = `${argv[at]}-${argv[at + 1]}`;
+  return commands.some((c) => c.name === name) ? [...argv.slice(0, at), name, ...argv.slice(at + 2)] : argv;
+}
+
 /**
  * Parses a command line.
  * @param settings Where values come from that no flag gives.
  * @throws {UsageError} `usage.*`, worded for the terminal
  */
 export function parseArgs(
-  argv: readonly string[],
+  words: readonly string[],
   commands: readonly Command[],
   about: string,
   settings: Settings = {},
 ): Parsed {
+  const argv = joinWords(words, commands);
   let parsed: Parsed | undefined;
   let printed = "";
   const program = new Commander("bloomery")

@@ -18,7 +18,7 @@ export interface LanguageModelOptions extends EngineOptions {
    * Called when the vocabulary, the template and the context are known and no weight is loaded yet: what it throws saves the
    * time of loading. The model cannot generate before `load` has ended.
    */
-  readonly beforeWeights?: (model: LanguageModel) => void;
+  readonly beforeWeights?: (model: LanguageModel) => void | Promise<void>;
 }
 
 /** How text is generated. */
@@ -71,7 +71,7 @@ export class LanguageModel implements Disposable {
       const format = readFormat(file, tokenizer);
       engine = Engine.plan(file, backend, options);
       const model = new LanguageModel(file, engine, tokenizer, format);
-      options.beforeWeights?.(model);
+      await options.beforeWeights?.(model);
       await engine.loadWeights(options.onProgress);
       return model;
     } catch (error) {

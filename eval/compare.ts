@@ -8,14 +8,18 @@
 import type { Engine, StepOutput } from "../core/engine/mod.ts";
 import { EvalError } from "../core/errors.ts";
 import type { Backend } from "../core/program/backend.ts";
-import { scoredPositions, type ScoreFile, type ScoreLine } from "./score.ts";
-import { type Estimate, estimate, estimateText, expEstimate, meanOf } from "./stats.ts";
-import type { Window } from "./windows.ts";
+import type { ScoreLine } from "./score.ts";
+import { type Estimate, estimate, estimateText, expEstimate, meanOf, quantileEstimate } from "./stats.ts";
+import { compareKldRow, type KldRow } from "./kld_file.ts";
+import { scoredRows } from "./rows.ts";
+import { firstPosition, type Window } from "./windows.ts";
 
 /** Means of one window. */
 export interface WindowResult {
   /** Name of the text. */
   readonly source: string;
+  /** Number of the window in its text. */
+  readonly index: number;
   /** Mean negative log-likelihood of the model, nats a token. */
   readonly nll: number;
   /** Of what it is compared with. */
@@ -26,6 +30,20 @@ export interface WindowResult {
   readonly sameTop: number;
   /** Positions that were scored. */
   readonly n_tokens: number;
+  /** Them one by one. */
+  readonly detail: WindowDetail;
+}
+
+/** The positions of a window that were scored. */
+export interface WindowDetail {
+  /** The window's tokens. */
+  readonly ids: ArrayLike<number> & { slice(from: number, to: number): ArrayLike<number> };
+  /** Positions at its start that were not scored. */
+  readonly skip: number;
+  /** KL at each that was. */
+  readonly kls: readonly number[];
+  /** 1 where both have the same best token. */
+  readonly same: readonly number[];
 }
 
 /** Results of one text, or of all. */
@@ -46,8 +64,20 @@ export interface Row {
   readonly nll_base: Estimate;
   /** `nll - nll_base`, paired by window. */
   readonly delta_nll: Estimate;
+  /** Perplexity of the model over that of what it is compared with, paired by window. */
+  readonly ppl_ratio: Estimate;
   /** KL(base || model), nats a token. */
   readonly kl: Estimate;
+  /** Of the KL at positions: half, 90 %, 99 % and 99.9 % of them are not above. */
+  readonly kl_p50: Estimate;
+  /** 90 % */
+  readonly kl_p90: Estimate;
+  /** 99 % */
+  readonly kl_p99: Estimate;
+  /** 99.9 % */
+  readonly kl_p999: Estimate;
+  /** The largest. */
+  readonly kl_max: number;
   /** Share of positions with the same best token. */
   readonly same_top: Estimate;
 }
@@ -70,13 +100,43 @@ export interface Report {
   readonly bos: boolean;
   /** One per text, and one for all where there are several. */
   readonly rows: readonly Row[];
+  /** Means of each window, by which two reports can be compared in pairs. */
+  readonly windows: readonly ReportWindow[];
+}
+
+/** A window of a report: means over its positions. */
+export interface ReportWindow {
+  /** Name of the text. */
+  readonly source: string;
+  /** Number of the window in its text. */
+  readonly index: number;
+  /** Positions that were scored. */
+  readonly n_tokens: number;
+  /** Mean negative log-likelihood of the model, nats a token. */
+  readonly nll: number;
+  /** The same of what it is compared with. */
+  readonly nll_base: number;
+  /** KL(base || model), nats a token. */
+  readonly kl: number;
+  /** Share of positions with the same best token. */
+  readonly same_top: number;
+}
+
+/** A window as a report has it. */
+export function reportWindow(r: WindowResult): ReportWindow {
+  const { source, index, n_tokens, nll, nllBase: nll_base, kl, sameTop: same_top } = r;
+  return { source, index, n_tokens, nll, nll_base, kl, same_top };
 }
 
 /** One row per source, and a last one over all when there are several. */
 export function summarize(results: readonly WindowResult[]): Row[] {
   const sources = [...new Set(results.map((r) => r.source))];
   const row = (source: string, of: readonly WindowResult[]): Row => {
-    const nll = estimate(of.map((r) => r.nll)), nllBase = estimate(of.map((r) => r.nllBase));
+    const weights = of.map((r) => r.n_tokens);
+    const over = (value: (r: WindowResult) => number) => estimate(of.map(value), weights);
+    const deltaNll = over((r) => r.nll - r.nllBase);
+    const kls = of.map((r) => r.detail.kls);
+    const nll = over((r) => r.nll), nllBase = over((r) => r.nllBase);
     return {
       source,
       n_windows: of.length,
@@ -85,35 +145,19 @@ export function summarize(results: readonly WindowResult[]): Row[] {
       ppl_base: expEstimate(nllBase),
       nll,
       nll_base: nllBase,
-      delta_nll: estimate(of.map((r) => r.nll - r.nllBase)),
-      kl: estimate(of.map((r) => r.kl)),
-      same_top: estimate(of.map((r) => r.sameTop)),
+      delta_nll: deltaNll,
+      ppl_ratio: expEstimate(deltaNll),
+      kl: over((r) => r.kl),
+      kl_p50: quantileEstimate(kls, 0.5),
+      kl_p90: quantileEstimate(kls, 0.9),
+      kl_p99: quantileEstimate(kls, 0.99),
+      kl_p999: quantileEstimate(kls, 0.999),
+      kl_max: kls.flat().reduce((a, b) => Math.max(a, b), 0),
+      same_top: over((r) => r.sameTop),
     };
   };
   const rows = sources.map((s) => row(s, results.filter((r) => r.source === s)));
   return sources.length > 1 ? [...rows, row("all", results)] : rows;
-}
-
-/** Logits of this many bytes are held at once per model. */
-const LOGIT_BYTES = 64 * 2 ** 20;
-
-/** Rows of a window's scored positions with whole logits, some at a time; each row's target is the next token. */
-async function* scoredRows(engine: Engine, w: Window, skip: number): AsyncGenerator<StepOutput, void> {
-  const n = scoredPositions(w.ids.length, skip);
-  const rows = Math.max(1, Math.floor(LOGIT_BYTES / (4 * engine.n_vocab)));
-  using sequence = engine.createSequence();
-  if (skip > 0) await engine.step([{ sequence, tokens: w.ids.subarray(0, skip), output: "none" }]);
-  for (let at = skip; at < skip + n; at += rows) {
-    const end = Math.min(at + rows, skip + n);
-    const [out] = await engine.step([{
-      sequence,
-      tokens: w.ids.subarray(at, end),
-      output: "all",
-      want: "logits",
-      targets: w.ids.subarray(at + 1, end + 1),
-    }]);
-    yield out;
-  }
 }
 
 /** Compares two models over one window. */
@@ -122,11 +166,10 @@ export async function compareModels(
   model: Engine,
   base: Engine,
   w: Window,
-  skip: number,
 ): Promise<WindowResult> {
   const logprob: number[] = [], logprobBase: number[] = [], kl: number[] = [], same: number[] = [];
-  const baseRows = scoredRows(base, w, skip);
-  for await (const q of scoredRows(model, w, skip)) {
+  const baseRows = scoredRows(base, w);
+  for await (const q of scoredRows(model, w)) {
     const p = (await baseRows.next()).value as StepOutput;
     const d = await backend.compareLogits(p.full!, q.full!, model.n_vocab);
     kl.push(...d.kl);
@@ -137,11 +180,13 @@ export async function compareModels(
   await baseRows.return();
   return {
     source: w.source,
+    index: w.index,
     nll: -meanOf(logprob),
     nllBase: -meanOf(logprobBase),
     kl: meanOf(kl),
     sameTop: meanOf(same),
     n_tokens: logprob.length,
+    detail: { ids: w.ids, skip: w.skip, kls: kl, same },
   };
 }
 
@@ -160,11 +205,11 @@ function bucketKl(p: readonly number[], q: readonly number[]): number {
 }
 
 /** Compares a model with a score file's window. */
-export async function compareWithScore(model: Engine, line: ScoreLine, skip: number): Promise<WindowResult> {
+export async function compareWithScore(model: Engine, line: ScoreLine): Promise<WindowResult> {
   const ids = Int32Array.from(line.ids);
-  const w: Window = { source: line.source, index: line.window, ids };
+  const w: Window = { source: line.source, index: line.window, ids, skip: line.skip };
   const logprob: number[] = [], kl: number[] = [], same: number[] = [];
-  for await (const out of scoredRows(model, w, skip)) {
+  for await (const out of scoredRows(model, w)) {
     for (let r = 0; r < out.n_rows; r++) {
       const row = out.full!.subarray(r * model.n_vocab, (r + 1) * model.n_vocab);
       const i = logprob.length;
@@ -175,11 +220,39 @@ export async function compareWithScore(model: Engine, line: ScoreLine, skip: num
   }
   return {
     source: line.source,
+    index: line.window,
     nll: -meanOf(logprob),
     nllBase: -meanOf(line.logprob),
     kl: meanOf(kl),
     sameTop: meanOf(same),
     n_tokens: logprob.length,
+    detail: { ids: line.ids, skip: line.skip, kls: kl, same },
+  };
+}
+
+/** Compares a model with a chunk of a file of whole rows. */
+export async function compareWithRows(model: Engine, w: Window, base: readonly KldRow[]): Promise<WindowResult> {
+  const logprob: number[] = [], logprobBase: number[] = [], kl: number[] = [], same: number[] = [];
+  for await (const out of scoredRows(model, w)) {
+    for (let r = 0; r < out.n_rows; r++) {
+      const row = out.full!.subarray(r * model.n_vocab, (r + 1) * model.n_vocab);
+      const i = logprob.length;
+      const p = compareKldRow(base[i], row, out.lse[r], out.ids[r * model.topK], w.ids[w.skip + i + 1]);
+      kl.push(p.kl);
+      same.push(p.sameTop ? 1 : 0);
+      logprobBase.push(p.logprobBase);
+      logprob.push(out.targetLogprob[r]);
+    }
+  }
+  return {
+    source: w.source,
+    index: w.index,
+    nll: -meanOf(logprob),
+    nllBase: -meanOf(logprobBase),
+    kl: meanOf(kl),
+    sameTop: meanOf(same),
+    n_tokens: logprob.length,
+    detail: { ids: w.ids, skip: w.skip, kls: kl, same },
   };
 }
 
@@ -189,7 +262,7 @@ export async function compareWithScore(model: Engine, line: ScoreLine, skip: num
  */
 export function checkSameWindows(model: readonly Window[], base: readonly Window[], names: [string, string]): void {
   const differs = model.length !== base.length ||
-    model.some((w, i) => w.ids.some((id, j) => id !== base[i].ids[j]));
+    model.some((w, i) => w.ids.length !== base[i].ids.length || w.ids.some((id, j) => id !== base[i].ids[j]));
   if (!differs) return;
   throw new EvalError(
     "eval.vocabulary",
@@ -201,16 +274,14 @@ export function checkSameWindows(model: readonly Window[], base: readonly Window
   );
 }
 
-/** The same for a score file. */
-export function checkScoreFits(file: ScoreFile, n_vocab: number, names: [string, string]): void {
-  if (file.header.n_vocab === n_vocab) return;
+/** The same for a file of scores or of whole rows. */
+export function checkScoreFits(n_base: number, n_vocab: number, names: [string, string]): void {
+  if (n_base === n_vocab) return;
   throw new EvalError(
     "eval.vocabulary",
-    `Cannot compare ${names[0]} with ${
-      names[1]
-    }: ${n_vocab} tokens in its vocabulary, ${file.header.n_vocab} in the score file's`,
+    `Cannot compare ${names[0]} with ${names[1]}: ${n_vocab} tokens in its vocabulary, ${n_base} in the file's`,
     {
-      at: { got: n_vocab, expected: file.header.n_vocab },
+      at: { got: n_vocab, expected: n_base },
       hint: "compare models that share a tokenizer",
     },
   );
@@ -221,30 +292,43 @@ export function isWithin(figure: number, limit: number): boolean {
   return figure <= limit;
 }
 
+/** Rows of cells as lines; the first column is of names. */
+export function renderTable(table: readonly (readonly string[])[]): string[] {
+  const widths = table[0].map((_, i) => Math.max(...table.map((r) => [...r[i]].length)));
+  return table.map((r) =>
+    r.map((cell, i) => i === 0 ? cell.padEnd(widths[i]) : cell.padStart(widths[i])).join("  ").trimEnd()
+  );
+}
+
 /** The report as a table of text. */
 export function renderReport(report: Report): string {
-  const head = ["text", "windows", "tokens", "PPL", "PPL base", "dNLL", "KL", "same top-1"];
+  const head = ["text", "windows", "tokens", "PPL", "PPL base", "ratio", "dNLL", "KL", "same top-1"];
+  const tail = ["text", "KL 50 %", "90 %", "99 %", "99.9 %", "largest"];
   const rows = report.rows.map((r) => [
     r.source,
     String(r.n_windows),
     String(r.n_tokens),
     estimateText(r.ppl, 4),
     estimateText(r.ppl_base, 4),
+    estimateText(r.ppl_ratio, 5),
     estimateText(r.delta_nll, 5),
     estimateText(r.kl, 5),
     estimateText(r.same_top, 2, 100) + " %",
   ]);
-  const table = [head, ...rows];
-  const widths = head.map((_, i) => Math.max(...table.map((r) => [...r[i]].length)));
-  const line = (r: string[]) =>
-    r.map((cell, i) => i === 0 ? cell.padEnd(widths[i]) : cell.padStart(widths[i])).join("  ").trimEnd();
+  const quantiles = report.rows.map((r) => [
+    r.source,
+    ...[r.kl_p50, r.kl_p90, r.kl_p99, r.kl_p999].map((e) => estimateText(e, 5)),
+    r.kl_max.toFixed(5),
+  ]);
   return [
     `model  ${report.model}`,
     `base   ${report.base}`,
-    `windows of ${report.n_window} tokens, first ${report.skip + 1} of each not scored, ${
-      report.bos ? "starting with bos" : "without bos"
+    `windows of at most ${report.n_window} tokens; ${firstPosition(report.bos)}${
+      report.skip > 0 ? `, nor are the ${report.skip} after it` : ""
     }; ± is the standard error over windows; KL over ${report.kl_support}`,
     "",
-    ...table.map(line),
+    ...renderTable([head, ...rows]),
+    "",
+    ...renderTable([tail, ...quantiles]),
   ].join("\n") + "\n";
 }

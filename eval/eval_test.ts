@@ -4,7 +4,7 @@ import type { Tokenizer } from "../core/tokenizer/mod.ts";
 import fc from "npm:fast-check@4.11.0";
 import type { Engine } from "../core/engine/mod.ts";
 import { checkSameWindows, isWithin, renderReport, summarize } from "./compare.ts";
-import { resumePoint, SCORE_SCHEMA, type ScoreHeader, scoreWindows } from "./score.ts";
+import { inGroups, resumePoint, SCORE_SCHEMA, type ScoreHeader, scoreWindows } from "./score.ts";
 import { parseScoreFile } from "./score_file.ts";
 import { cutWindows } from "./windows.ts";
 
@@ -31,9 +31,17 @@ Deno.test("cutWindows() drops the incomplete last window and puts bos in place o
   );
 });
 
+Deno.test("cutWindows() makes one short window of a text that is shorter than a window", () => {
+  const cut = (text: string, skip: number) => cutWindows([{ name: "a", text }], tokenizer, { n_window: 4, skip });
+  assert.deepEqual(cut("012", 0), [{ source: "a", index: 0, ids: new Int32Array([0, 1, 2]), skip: 0 }]);
+  assert.equal(cut("012", 1).length, 1);
+  assert.throws(() => cut("012", 2), { code: "eval.text_too_short", message: /3 tokens, expected at least 4/ });
+  assert.throws(() => cut("", 0), code("eval.text_too_short"));
+});
+
 Deno.test("cutWindows() refuses texts that are too short and windows that score nothing", () => {
   assert.throws(
-    () => cutWindows([{ name: "a", text: "01" }], tokenizer, { n_window: 3, skip: 0 }),
+    () => cutWindows([{ name: "a", text: "0" }], tokenizer, { n_window: 3, skip: 0 }),
     code("eval.text_too_short"),
   );
   assert.throws(
@@ -79,6 +87,10 @@ Deno.test("a score file of another run is refused, naming the field", () => {
   });
   const other = cutWindows([{ name: "a", text: "022345" }], tokenizer, { n_window: 3, skip: 0 });
   assert.throws(() => resumePoint(file, header, other, "s.jsonl"), code("eval.resume_mismatch"));
+  const longer = [{ ...windows[0], ids: new Int32Array([0, 1, 2, 3]) }, windows[1]];
+  assert.throws(() => resumePoint(file, header, longer, "s.jsonl"), code("eval.resume_mismatch"));
+  const otherStart = [{ ...windows[0], skip: 1 }, windows[1]];
+  assert.throws(() => resumePoint(file, header, otherStart, "s.jsonl"), code("eval.resume_mismatch"));
 });
 
 Deno.test("parseScoreFile() refuses what score did not write", () => {
@@ -130,7 +142,9 @@ Deno.test("parseScoreFile() names file, line and field of what is wrong", () => 
     ["line", "window", 2, /expected a whole number of 0 to 1/],
     ["line", "ids[1]", 10, /found 10, expected a whole number of 0 to 9/],
     ["line", "ids[1]", -1, /found -1/],
-    ["line", "ids", [1, 2], /found "2 items", expected a list of 3/],
+    ["line", "ids", [1], /found "1 items", expected a list of 2 to 3/],
+    ["line", "ids", [1, 2, 3, 4], /found "4 items", expected a list of 2 to 3/],
+    ["line", "skip", 2, /found 2, expected a whole number of 0 to 1/],
     ["line", "logprob[0]", 0.5, /found 0\.5, expected the logarithm/],
     ["line", "logprob[0]", null, /found null, expected the logarithm/],
     ["line", "top_ids[1][2]", 99, /found 99, expected a whole number of 0 to 9/],
@@ -147,6 +161,8 @@ Deno.test("parseScoreFile() names file, line and field of what is wrong", () => 
   }
   const refuses = (text: string, message: RegExp) =>
     assert.throws(() => parseScoreFile(text, "s.jsonl"), { code: "eval.score_file", message });
+  refuses(changed("line", "ids", [1, 2]), /"logprob": found "2 items", expected a list of 1/);
+  refuses(changed("line", "skip", 1), /"logprob": found "2 items", expected a list of 1/);
   refuses(changed("line", "top_ids[0]", [1, 4, 1]), /"top_ids\[0\]": found 1, expected each token once/);
   refuses(changed("line", "top_logprob[0]", [-0.1, -0.2, -3]), /sum to 1\.77\d*", expected at most 1/);
   refuses(changed("line", "window", 0) + JSON.stringify(rows) + "\n", /line 3, .* each window once; line 2 has it too/);
@@ -166,7 +182,18 @@ Deno.test("parseScoreFile() gives a checked file or an EvalError, whatever the t
     ...["schema", "model", "n_vocab", "n_window", "skip", "bos", "top_k", "sources", "sources[0]"].map((f) =>
       ["header", f] as const
     ),
-    ...["source", "window", "ids", "ids[0]", "logprob", "logprob[1]", "top_ids", "top_ids[0]", "top_logprob[1][0]"]
+    ...[
+      "source",
+      "window",
+      "ids",
+      "ids[0]",
+      "skip",
+      "logprob",
+      "logprob[1]",
+      "top_ids",
+      "top_ids[0]",
+      "top_logprob[1][0]",
+    ]
       .map((f) => ["line", f] as const),
   );
   const cuts = fc.tuple(fc.nat(good.length), fc.nat(good.length), fc.string());
@@ -193,6 +220,16 @@ Deno.test("parseScoreFile() gives a checked file or an EvalError, whatever the t
   }));
 });
 
+Deno.test("inGroups() fills steps with windows, in order, and runs a long one alone", () => {
+  const of = (...lengths: number[]) =>
+    lengths.map((n, index) => ({ source: "a", index, ids: new Int32Array(n), skip: 0 }));
+  const cut = (lengths: number[], n_seq: number) =>
+    [...inGroups(of(...lengths), { n_seq, n_ubatch: 10 })].map((g) => g.map((w) => w.index));
+  assert.deepEqual(cut([3, 3, 4, 1, 12, 5, 5], 8), [[0, 1, 2], [3], [4], [5, 6]]);
+  assert.deepEqual(cut([1, 1, 1], 2), [[0, 1], [2]]);
+  assert.deepEqual(cut([], 2), []);
+});
+
 /** An engine whose every log-probability is this, and its best candidate's logit too. */
 function fakeEngine(logprob: number, logit: number): Engine {
   return {
@@ -209,7 +246,7 @@ function fakeEngine(logprob: number, logit: number): Engine {
 }
 
 Deno.test("scoreWindows() gives logarithms of at most 0, and refuses what is not finite", async () => {
-  const score = (engine: Engine) => Array.fromAsync(scoreWindows(engine, windows, { skip: 0, topK: 1 }));
+  const score = (engine: Engine) => Array.fromAsync(scoreWindows(engine, windows, { topK: 1 }));
   const [first] = await score(fakeEngine(1e-6, 2e-6));
   assert.deepEqual([first.logprob, first.top_logprob], [[0, 0], [[0], [0]]]);
   await assert.rejects(score(fakeEngine(NaN, -1)), { code: "eval.non_finite", message: /next token is NaN/ });
@@ -231,16 +268,20 @@ Deno.test("isWithin() keeps no limit for NaN", () => {
 Deno.test("summarize() gives a row a source and one over all, and renderReport() shows them", () => {
   const result = (source: string, nll: number) => ({
     source,
+    index: 0,
     nll,
     nllBase: nll - 0.1,
     kl: 0.01,
     sameTop: 0.9,
     n_tokens: 5,
+    detail: { ids: [0, 1, 2, 3, 4, 5], skip: 0, kls: [0, 0, 0, 0, 0.05], same: [1, 1, 1, 1, 0] },
   });
   const rows = summarize([result("a", 1), result("a", 2), result("b", 3)]);
   assert.deepEqual(rows.map((r) => [r.source, r.n_windows, r.n_tokens]), [["a", 2, 10], ["b", 1, 5], ["all", 3, 15]]);
   assert.ok(Math.abs(rows[2].delta_nll.mean - 0.1) < 1e-12);
   assert.ok(rows[2].delta_nll.se! < 1e-12);
+  const uneven = summarize([{ ...result("a", 1), n_tokens: 30 }, { ...result("a", 2), n_tokens: 10 }]);
+  assert.equal(uneven[0].nll.mean, 1.25, "the mean is over tokens, not over windows");
   const text = renderReport({
     schema: "bloomery.eval/1",
     model: "m",
@@ -250,8 +291,11 @@ Deno.test("summarize() gives a row a source and one over all, and renderReport()
     skip: 0,
     bos: false,
     rows,
+    windows: [],
   });
   assert.match(text, /all +3 +15/);
+  assert.ok(Math.abs(rows[2].ppl_ratio.mean - Math.exp(0.1)) < 1e-12);
+  assert.deepEqual([rows[2].kl_p50.mean, rows[2].kl_p90.mean, rows[2].kl_max], [0, 0.05, 0.05]);
 });
 
 Deno.test("checkSameWindows() refuses models that cut a text differently", () => {

@@ -5,7 +5,7 @@
  */
 import type { Engine } from "../core/engine/mod.ts";
 import { EvalError } from "../core/errors.ts";
-import type { Window } from "./windows.ts";
+import { scoredPositions, type Window } from "./windows.ts";
 
 export const SCORE_SCHEMA = "bloomery.score/1";
 
@@ -14,7 +14,9 @@ export interface ScoreHeader {
   readonly schema: typeof SCORE_SCHEMA;
   readonly model: string;
   readonly n_vocab: number;
+  /** The most tokens of a window; a short text and a prompt have fewer. */
   readonly n_window: number;
+  /** Positions at a window's start that are not scored, where its line does not say otherwise. */
   readonly skip: number;
   /** Whether windows start with bos. */
   readonly bos: boolean;
@@ -23,7 +25,7 @@ export interface ScoreHeader {
   readonly sources: readonly { readonly name: string; readonly n_windows: number }[];
 }
 
-/** One window: predictions at positions `skip .. n_window - 2`, each of the token after it. */
+/** One window: predictions at positions `skip .. ids.length - 2`, each of the token after it. */
 export interface ScoreLine {
   /** Name of the text. */
   readonly source: string;
@@ -31,6 +33,8 @@ export interface ScoreLine {
   readonly window: number;
   /** Its tokens. */
   readonly ids: readonly number[];
+  /** Positions at its start that are not scored: those of a prompt before its completion. */
+  readonly skip: number;
   /** `[n]` natural logarithms. */
   readonly logprob: readonly number[];
   /** `[n][top_k]`, best first. */
@@ -52,25 +56,54 @@ export interface WindowScore {
   readonly topLogprob: Float64Array;
 }
 
-/** Positions of a window that are scored. */
-export function scoredPositions(n_window: number, skip: number): number {
-  return n_window - 1 - skip;
-}
-
 /** Runs one window. @param topK at most the engine's. */
 export async function scoreWindow(engine: Engine, ids: Int32Array, skip: number, topK: number): Promise<WindowScore> {
-  using sequence = engine.createSequence();
-  const targets = Int32Array.from(ids, (_, i) => (i >= skip && i + 1 < ids.length) ? ids[i + 1] : -1);
-  const [out] = await engine.step([{ sequence, tokens: ids, output: "all", targets }]);
-  const n = scoredPositions(ids.length, skip);
-  const topIds = new Int32Array(n * topK), topLogprob = new Float64Array(n * topK);
-  for (let i = 0; i < n; i++) {
-    for (let k = 0; k < topK; k++) {
-      topIds[i * topK + k] = out.ids[(skip + i) * engine.topK + k];
-      topLogprob[i * topK + k] = out.logits[(skip + i) * engine.topK + k] - out.lse[skip + i];
+  return (await scoreTogether(engine, [{ ids, skip }], topK))[0];
+}
+
+/**
+ * Runs windows as sequences of one step. What each gives does not depend on the others, by bits.
+ * @param topK at most the engine's.
+ */
+export async function scoreTogether(
+  engine: Engine,
+  windows: readonly Pick<Window, "ids" | "skip">[],
+  topK: number,
+): Promise<WindowScore[]> {
+  using sequences = new DisposableStack();
+  const outputs = await engine.step(windows.map(({ ids, skip }) => ({
+    sequence: sequences.use(engine.createSequence()),
+    tokens: ids,
+    output: "all",
+    targets: Int32Array.from(ids, (_, i) => (i >= skip && i + 1 < ids.length) ? ids[i + 1] : -1),
+    keep: false,
+  })));
+  return windows.map(({ ids, skip }, w) => {
+    const out = outputs[w], n = scoredPositions(ids.length, skip);
+    const topIds = new Int32Array(n * topK), topLogprob = new Float64Array(n * topK);
+    for (let i = 0; i < n; i++) {
+      for (let k = 0; k < topK; k++) {
+        topIds[i * topK + k] = out.ids[(skip + i) * engine.topK + k];
+        topLogprob[i * topK + k] = out.logits[(skip + i) * engine.topK + k] - out.lse[skip + i];
+      }
     }
+    return { logprob: Float64Array.from(out.targetLogprob.subarray(skip, skip + n)), topIds, topLogprob };
+  });
+}
+
+/** Windows in their order, in groups that one step runs: at most `n_seq` windows and, beyond one, `n_ubatch` tokens. */
+export function* inGroups(
+  windows: readonly Window[],
+  limits: { readonly n_seq: number; readonly n_ubatch: number },
+): Generator<readonly Window[], void> {
+  for (let from = 0; from < windows.length;) {
+    let to = from, n_tok = 0;
+    do n_tok += windows[to++].ids.length; while (
+      to < windows.length && to - from < limits.n_seq && n_tok + windows[to].ids.length <= limits.n_ubatch
+    );
+    yield windows.slice(from, to);
+    from = to;
   }
-  return { logprob: Float64Array.from(out.targetLogprob.subarray(skip, skip + n)), topIds, topLogprob };
 }
 
 /**
@@ -100,6 +133,7 @@ function toLine(w: Window, s: WindowScore, topK: number): ScoreLine {
     source: w.source,
     window: w.index,
     ids: [...w.ids],
+    skip: w.skip,
     logprob: Array.from(s.logprob, rounded),
     top_ids: rows(s.topIds, (x) => x),
     top_logprob: rows(s.topLogprob, rounded),
@@ -128,7 +162,9 @@ export function resumePoint(file: ScoreFile, header: ScoreHeader, windows: reado
   }
   file.lines.forEach((line, i) => {
     const w = windows[i];
-    if (!w || w.source !== line.source || w.index !== line.window || line.ids.some((id, j) => id !== w.ids[j])) {
+    const same = w !== undefined && w.source === line.source && w.index === line.window && w.skip === line.skip &&
+      w.ids.length === line.ids.length && line.ids.every((id, j) => id === w.ids[j]);
+    if (!same) {
       throw refuse(
         `line ${i + 2}`,
         `window ${line.window} of ${line.source}`,
@@ -139,15 +175,19 @@ export function resumePoint(file: ScoreFile, header: ScoreHeader, windows: reado
   return file.lines.length;
 }
 
-/** Runs windows from `from` on and gives each one's line as it is done. */
+/**
+ * Runs windows from `from` on, up to `n_seq` of them at once, and gives each one's line as it is done.
+ * @param options `n_seq`: as many as the engine has room for; 1 where left out.
+ */
 export async function* scoreWindows(
   engine: Engine,
   windows: readonly Window[],
-  options: { skip: number; topK: number; from?: number; signal?: AbortSignal },
+  options: { topK: number; n_seq?: number; from?: number; signal?: AbortSignal },
 ): AsyncGenerator<ScoreLine, void> {
-  for (let i = options.from ?? 0; i < windows.length; i++) {
+  const limits = { n_seq: options.n_seq ?? 1, n_ubatch: engine.n_ubatch };
+  for (const group of inGroups(windows.slice(options.from ?? 0), limits)) {
     if (options.signal?.aborted) return;
-    const w = windows[i];
-    yield toLine(w, await scoreWindow(engine, w.ids, options.skip, options.topK), options.topK);
+    const scores = await scoreTogether(engine, group, options.topK);
+    for (const [i, w] of group.entries()) yield toLine(w, scores[i], options.topK);
   }
 }

@@ -3,92 +3,14 @@
  * line and field.
  * @module
  */
-import { EvalError } from "../core/errors.ts";
-import { SCORE_SCHEMA, scoredPositions, type ScoreFile, type ScoreHeader, type ScoreLine } from "./score.ts";
+import { type Fields, type FieldsOf, parseLines } from "./fields.ts";
+import { SCORE_SCHEMA, type ScoreFile, type ScoreHeader, type ScoreLine } from "./score.ts";
+import { scoredPositions } from "./windows.ts";
 
-type Json = Record<string, unknown>;
+const KIND: FieldsOf = { code: "eval.score_file", hint: "give a file that bloomery score wrote" };
 
-/** More tokens than any vocabulary or window has; a number beyond is damage. */
-const MAX_COUNT = 1 << 24;
 /** Probabilities are written with six decimals of their logarithms; so much may their sum be above 1. */
 const SUM_SLACK = 1e-3;
-
-/** What was found, short enough for a message. */
-function told(found: unknown): string {
-  if (found === undefined) return "nothing";
-  const text = JSON.stringify(found);
-  return text.length > 80 ? text.slice(0, 77) + "..." : text;
-}
-
-/** Getters of one line that name file, line and field. */
-class Fields {
-  readonly #fields: Json;
-
-  constructor(readonly file: string, readonly line: number, value: unknown) {
-    if (typeof value !== "object" || value === null || Array.isArray(value)) {
-      throw this.wrong(undefined, value, "a JSON object");
-    }
-    this.#fields = value as Json;
-  }
-
-  wrong(field: string | undefined, found: unknown, expected: string): EvalError {
-    const where = field === undefined ? `line ${this.line}` : `line ${this.line}, field "${field}"`;
-    return new EvalError(
-      "eval.score_file",
-      `Cannot read ${this.file}, ${where}: found ${told(found)}, expected ${expected}`,
-      {
-        at: { file: this.file, line: this.line, ...field === undefined ? {} : { field }, got: found ?? null, expected },
-        hint: "give a file that bloomery score wrote",
-      },
-    );
-  }
-
-  str(field: string): string {
-    const v = this.#fields[field];
-    if (typeof v !== "string") throw this.wrong(field, v, "a text");
-    return v;
-  }
-
-  bool(field: string): boolean {
-    const v = this.#fields[field];
-    if (typeof v !== "boolean") throw this.wrong(field, v, "true or false");
-    return v;
-  }
-
-  /** A whole number of `least` to `most`. */
-  int(field: string, least: number, most: number = MAX_COUNT): number {
-    return this.#whole(field, this.#fields[field], least, most);
-  }
-
-  #whole(field: string, v: unknown, least: number, most: number): number {
-    if (Number.isInteger(v) && (v as number) >= least && (v as number) <= most) return v as number;
-    throw this.wrong(field, v, `a whole number of ${least} to ${most}`);
-  }
-
-  /** A list of `n` items, or of any number of them. */
-  list(field: string, n?: number): readonly unknown[] {
-    return this.#list(field, this.#fields[field], n);
-  }
-
-  #list(field: string, v: unknown, n?: number): readonly unknown[] {
-    if (!Array.isArray(v)) throw this.wrong(field, v, n === undefined ? "a list" : `a list of ${n}`);
-    if (n !== undefined && v.length !== n) throw this.wrong(field, `${v.length} items`, `a list of ${n}`);
-    return v;
-  }
-
-  /** Token ids below `n_vocab`. */
-  ids(field: string, n: number, n_vocab: number, v: unknown = this.#fields[field]): number[] {
-    return this.#list(field, v, n).map((id, i) => this.#whole(`${field}[${i}]`, id, 0, n_vocab - 1));
-  }
-
-  /** Logarithms of probabilities: finite, at most 0. */
-  logprobs(field: string, n: number, v: unknown = this.#fields[field]): number[] {
-    return this.#list(field, v, n).map((x, i) => {
-      if (typeof x === "number" && Number.isFinite(x) && x <= 0) return x;
-      throw this.wrong(`${field}[${i}]`, x, "the logarithm of a probability: finite and at most 0");
-    });
-  }
-}
 
 function readHeader(f: Fields): ScoreHeader {
   const schema = f.str("schema");
@@ -129,13 +51,16 @@ function readCandidates(f: Fields, i: number, ids: unknown, logprobs: unknown, h
 }
 
 function readLine(f: Fields, header: ScoreHeader): ScoreLine {
-  const { n_window, skip, n_vocab, sources } = header;
-  const n = scoredPositions(n_window, skip);
+  const { n_window, n_vocab, sources } = header;
   const source = f.str("source");
   const known = sources.find((s) => s.name === source);
   if (!known) throw f.wrong("source", source, "a source of the first line");
   const window = f.int("window", 0, known.n_windows - 1);
-  const ids = f.ids("ids", n_window, n_vocab);
+  const ids = f.window("ids", n_window, n_vocab);
+  // Files of a version that had only windows of one length say it in the header alone.
+  const skip = f.int("skip", 0, ids.length - 2, header.skip);
+  const n = scoredPositions(ids.length, skip);
+  if (n < 1) throw f.wrong("ids", `${ids.length} items`, `more than the ${skip + 1} that are not scored`);
   const logprob = f.logprobs("logprob", n);
   const topIds = f.list("top_ids", n), topLogprobs = f.list("top_logprob", n);
   const candidates = topIds.map((row, i) => readCandidates(f, i, row, topLogprobs[i], header));
@@ -143,6 +68,7 @@ function readLine(f: Fields, header: ScoreHeader): ScoreLine {
     source,
     window,
     ids,
+    skip,
     logprob,
     top_ids: candidates.map((c) => c.ids),
     top_logprob: candidates.map((c) => c.logprobs),
@@ -154,26 +80,7 @@ function readLine(f: Fields, header: ScoreHeader): ScoreLine {
  * @throws {EvalError} `eval.score_file` naming line and field
  */
 export function parseScoreFile(text: string, name: string): ScoreFile {
-  const rows = text.split("\n").slice(0, -1);
-  const parsed = rows.map((row, i) => {
-    try {
-      return new Fields(name, i + 1, JSON.parse(row));
-    } catch (cause) {
-      if (cause instanceof EvalError) throw cause;
-      throw new EvalError("eval.score_file", `Cannot read ${name}, line ${i + 1}: ${(cause as Error).message}`, {
-        at: { file: name, line: i + 1 },
-        hint: "give a file that bloomery score wrote",
-        cause,
-      });
-    }
-  });
-  if (parsed.length === 0) {
-    throw new EvalError("eval.score_file", `Cannot read ${name}, line 1: found nothing, expected ${SCORE_SCHEMA}`, {
-      at: { file: name, line: 1 },
-      hint: "give a file that bloomery score wrote",
-    });
-  }
-  const [first, ...rest] = parsed;
+  const [first, ...rest] = parseLines(text, name, SCORE_SCHEMA, KIND);
   const header = readHeader(first);
   const seen = new Map<string, number>();
   const lines = rest.map((f) => {

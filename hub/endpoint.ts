@@ -3,6 +3,9 @@
  * @module
  */
 import { HubError } from "../core/errors.ts";
+import { pause, reasonOf, Retryable, retryAfterMs } from "../core/retry.ts";
+
+export { reasonOf, Retryable };
 
 export interface HubAccess {
   /** Address of the Hub, without a slash at the end. */
@@ -24,13 +27,6 @@ const MAX_ANSWER = 32 << 20;
 /** Redirects followed. */
 const MAX_HOPS = 8;
 
-/** Something failed that may work the next time. */
-export class Retryable extends Error {
-  constructor(message: string, readonly retryAfterMs?: number) {
-    super(message);
-  }
-}
-
 /** @throws {HubError} `hub.endpoint` for an address that is none. */
 export function hubAccess(options: HubAccess): HubAccess {
   let url: URL | undefined;
@@ -50,18 +46,6 @@ export function hubAccess(options: HubAccess): HubAccess {
     );
   }
   return { ...options, endpoint: options.endpoint.replace(/\/+$/, "") };
-}
-
-async function pause(ms: number, signal?: AbortSignal): Promise<void> {
-  signal?.throwIfAborted();
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const timer = setTimeout(resolve, ms);
-  const stop = () => resolve();
-  signal?.addEventListener("abort", stop, { once: true });
-  await promise;
-  clearTimeout(timer);
-  signal?.removeEventListener("abort", stop);
-  signal?.throwIfAborted();
 }
 
 /**
@@ -119,11 +103,6 @@ function refused(status: number, what: string, access: HubAccess): HubError {
   return new HubError("hub.refused", `Cannot fetch ${what}: the Hub answers ${status}`, { at });
 }
 
-function retryAfter(response: Response): number | undefined {
-  const seconds = Number(response.headers.get("retry-after") ?? NaN);
-  return Number.isFinite(seconds) && seconds >= 0 ? seconds * 1000 : undefined;
-}
-
 /**
  * One GET, redirects followed by hand.
  * @throws {Retryable} for what may pass; {@link HubError} for what will not
@@ -165,20 +144,13 @@ export async function get(
       continue;
     }
     if (status === 408 || status === 429 || status >= 500) {
-      throw new Retryable(`${target.host} answers ${status}`, retryAfter(response));
+      throw new Retryable(`${target.host} answers ${status}`, retryAfterMs(response.headers.get("retry-after")));
     }
     throw refused(status, what, access);
   }
   throw new HubError("hub.refused", `Cannot fetch ${what}: more than ${MAX_HOPS} redirects`, {
     at: { what, endpoint: access.endpoint },
   });
-}
-
-/** Why a request got no answer, from the innermost cause. */
-export function reasonOf(error: unknown): string {
-  let at = error;
-  while (at instanceof Error && at.cause instanceof Error) at = at.cause;
-  return at instanceof Error ? at.message : String(at);
 }
 
 /** The text of an answer, which must not be endless. @throws {Retryable} when it is cut */

@@ -130,6 +130,7 @@ Deno.test("D7: a chat starts with exactly one bos, raw token arrays stay as they
       skip: 0,
       bos: with_bos,
       rows: [],
+      windows: [],
     });
   assert.match(report(true), /starting with bos/);
   assert.match(report(false), /without bos/);
