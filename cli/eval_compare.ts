@@ -10,7 +10,7 @@ export const compareEvals: Command = {
   name: "eval-compare",
   summary: "Say whether two models differ in how far they are from the original, from two reports of eval --json",
   arguments: [{ name: "a", help: "report of the one" }, { name: "b", help: "report of the other" }],
-  flags: [COMMON.json, COMMON.quiet],
+  flags: [COMMON.config, COMMON.json, COMMON.quiet],
   epilog: "Example:\n  bloomery eval -m a.gguf --against original.jsonl --json > a.json\n" +
     "  bloomery eval -m b.gguf --against original.jsonl --json > b.json\n  bloomery eval compare a.json b.json",
 

@@ -66,7 +66,7 @@ export const teach: Command = {
       required: true,
       help: "the API: what stands before /chat/completions",
     },
-    { name: "model", alias: ["m"], type: "string", value: "NAME", required: true, help: "the API's name of the model" },
+    { name: "teacher", type: "string", value: "NAME", required: true, help: "the API's name of the model" },
     { name: "api-key-env", type: "string", value: "VAR", help: "environment variable that holds the API's key" },
     {
       name: "api",
@@ -103,8 +103,7 @@ export const teach: Command = {
       help: "most tokens of an answer",
     },
     {
-      name: "parallel",
-      alias: ["np"],
+      name: "at-once",
       type: "int",
       value: "N",
       default: 4,
@@ -120,10 +119,11 @@ export const teach: Command = {
       alias: ["restart"],
       help: "start again and replace the file; without it a run continues its own unfinished file",
     },
+    COMMON.config,
     COMMON.json,
     COMMON.quiet,
   ],
-  epilog: "Example:\n  bloomery eval teach --url https://api.example.com/v1 --model NAME --api-key-env KEY " +
+  epilog: "Example:\n  bloomery eval teach --url https://api.example.com/v1 --teacher NAME --api-key-env KEY " +
     "-f prompts.jsonl -o teacher.jsonl\n  bloomery eval -m quantized.gguf --against teacher.jsonl\n\n" +
     "Answers are greedy (temperature 0). Run the same command again to continue a run that was stopped: what was answered is\n" +
     "not asked again. The cost is worked out from the tokens that the API reports; requests that failed may cost more.",
@@ -142,7 +142,7 @@ export const teach: Command = {
     const header = {
       schema: file.TEACHER_SCHEMA,
       url,
-      model: flags.str("model")!,
+      model: flags.str("teacher")!,
       api,
       top_k,
       max_tokens,
@@ -226,7 +226,7 @@ export const teach: Command = {
     const worker = async () => {
       for (const q of queue) await ask(q);
     };
-    const workers = Array.from({ length: flags.num("parallel")! }, () =>
+    const workers = Array.from({ length: flags.num("at-once")! }, () =>
       worker().catch((error) => {
         failed.abort();
         throw error;

@@ -113,7 +113,7 @@ function api(respond: (n: number, whole: string, question: string) => Response |
 }
 
 const teachArgs = (url: string, out: string) => [
-  ...["eval", "teach", "--url", url, "--model", "teacher", "-f", prompts, "-o", out, "--json", "--predict", "24"],
+  ...["eval", "teach", "--url", url, "--teacher", "teacher", "-f", prompts, "-o", out, "--json", "--predict", "24"],
 ];
 
 /** A file without its address, in the order of the prompts. */
@@ -147,7 +147,7 @@ Deno.test("eval teach gets over every fault, and its file is the one of a run wi
   let n_faults = 0;
   const path = `${dir}/faults.jsonl`;
   await using server = api((n, whole) => n < FAULTS.length ? (n_faults++, FAULTS[n](whole)) : new Response(whole));
-  const { code, out, err } = await bloomery([...teachArgs(server.url, path), "--parallel", "2"]);
+  const { code, out, err } = await bloomery([...teachArgs(server.url, path), "--at-once", "2"]);
   assert.equal(code, 0, err);
   assert.equal(n_faults, FAULTS.length);
   assert.equal(JSON.parse(out).n_retries, FAULTS.length);
@@ -162,7 +162,7 @@ Deno.test("eval teach goes on after a kill without asking again for what it has"
     if (n === 2) kill();
     return new Response(whole);
   });
-  const args = [...teachArgs(server.url, path), "--parallel", "1"];
+  const args = [...teachArgs(server.url, path), "--at-once", "1"];
   const child = new Deno.Command(Deno.execPath(), {
     args: ["run", "-A", "--no-check", `${repoDir}cli/main.ts`, ...args],
     stdout: "null",
@@ -200,7 +200,7 @@ Deno.test("eval teach ends at Ctrl-C in the middle of a question, says how to go
     }
     return new Response(whole);
   });
-  const args = [...teachArgs(server.url, path), "--parallel", "1"];
+  const args = [...teachArgs(server.url, path), "--at-once", "1"];
   const child = new Deno.Command(Deno.execPath(), {
     args: ["run", "-A", "--no-check", `${repoDir}cli/main.ts`, ...args],
     stdout: "null",
@@ -253,7 +253,7 @@ Deno.test("eval teach sends the key, refuses what the API does differently by na
   for (const [i, [expected, respond]] of cases.entries()) {
     const path = `${dir}/refused-${i}.jsonl`;
     await using server = api((n, whole) => n === 0 ? new Response(whole) : respond(whole));
-    const args = [...teachArgs(server.url, path), "--parallel", "1", "--api-key-env", "BLOOMERY_TEST_KEY"];
+    const args = [...teachArgs(server.url, path), "--at-once", "1", "--api-key-env", "BLOOMERY_TEST_KEY"];
     const { code, out, err } = await bloomery(args);
     assert.deepEqual([code, JSON.parse(out).error.code], [1, expected], err);
     assert.equal(server.requests[0].key, "Bearer sesame");

@@ -132,6 +132,6 @@ Deno.test("D7: a chat starts with exactly one bos, raw token arrays stay as they
       rows: [],
       windows: [],
     });
-  assert.match(report(true), /starting with bos/);
-  assert.match(report(false), /without bos/);
+  assert.match(report(true), /each is bos/);
+  assert.match(report(false), /with no bos/);
 });
