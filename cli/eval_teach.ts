@@ -93,7 +93,7 @@ export const teach: Command = {
     },
     { name: "top", type: "int", value: "K", default: 20, min: 1, max: 100, help: "candidates a position to ask for" },
     {
-      name: "predict",
+      name: "max-tokens",
       alias: ["n", "n-predict"],
       type: "int",
       value: "N",
@@ -138,7 +138,7 @@ export const teach: Command = {
       parsePrompts(readText(path, "prompts"), path, path.split("/").at(-1)!)
     );
     const questions = questionsOf(prompts, api);
-    const top_k = flags.num("top")!, max_tokens = flags.num("predict")!;
+    const top_k = flags.num("top")!, max_tokens = flags.num("max-tokens")!;
     const header = {
       schema: file.TEACHER_SCHEMA,
       url,
