@@ -275,7 +275,7 @@ async function bodyText(response: Response): Promise<string> {
     throw new Retryable(`the answer was cut (${reasonOf(error)})`);
   }
   if (size > MAX_ANSWER) {
-    throw different("answer", `an answer is larger than ${MAX_ANSWER} bytes`, "ask for fewer tokens with --predict");
+    throw different("answer", `an answer is larger than ${MAX_ANSWER} bytes`, "ask for fewer tokens with --max-tokens");
   }
   return await new Blob(parts).text();
 }
@@ -319,7 +319,7 @@ async function post(q: Question, options: TeacherOptions): Promise<unknown> {
         at: { url, model, status },
         hint: status === 401 || status === 403
           ? "check the key in the variable that --api-key-env names"
-          : "check --url, --model, --api, --top and --predict against what the API takes",
+          : "check --url, --teacher, --api, --top and --max-tokens against what the API takes",
       },
     );
   }
