@@ -66,7 +66,14 @@ export const teach: Command = {
       required: true,
       help: "the API: what stands before /chat/completions",
     },
-    { name: "teacher", type: "string", value: "NAME", required: true, help: "the API's name of the model" },
+    {
+      name: "teacher",
+      alias: ["model", "m"],
+      type: "string",
+      value: "NAME",
+      required: true,
+      help: "the API's name of the model",
+    },
     { name: "api-key-env", type: "string", value: "VAR", help: "environment variable that holds the API's key" },
     {
       name: "api",
@@ -104,6 +111,7 @@ export const teach: Command = {
     },
     {
       name: "at-once",
+      alias: ["parallel", "np"],
       type: "int",
       value: "N",
       default: 4,

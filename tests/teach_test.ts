@@ -113,7 +113,7 @@ function api(respond: (n: number, whole: string, question: string) => Response |
 }
 
 const teachArgs = (url: string, out: string) => [
-  ...["eval", "teach", "--url", url, "--teacher", "teacher", "-f", prompts, "-o", out, "--json", "--max-tokens", "24"],
+  ...["eval", "teach", "--url", url, "--model", "teacher", "-f", prompts, "-o", out, "--json", "--max-tokens", "24"],
 ];
 
 /** A file without its address, in the order of the prompts. */
