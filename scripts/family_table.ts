@@ -1,11 +1,17 @@
 /**
  * Prints the README's table of families from tests/results/families.json (scripts/family_results.ts): one row an architecture, the
- * worst of its checkpoints.
+ * worst of its checkpoints; then those that only random models hold, and those that are refused.
  *
  *   deno run -A scripts/family_table.ts
  * @module
  */
+import { ARCHITECTURES } from "../core/arch/mod.ts";
+import { UNPUBLISHED } from "../core/arch/unpublished.ts";
+import { FAMILY_MODELS } from "../tests/family_models.ts";
 import { repoDir } from "../tests/shared.ts";
+
+/** Checkpoints whose layout nobody has released. */
+const ASSUMED: readonly string[] = ["kimi_k31"];
 
 interface Result {
   readonly architecture: string;
@@ -42,10 +48,17 @@ for (const a of architectures) {
   const all = names.map((n) => resultsOf(n, a)), checkpoints = [...new Set(all.flat().map(([name]) => name))];
   const cells = [
     `\`${a}\``,
-    checkpoints.join(", "),
+    checkpoints.map((c) => ASSUMED.includes(c) ? `${c} (an assumption)` : c).join(", "),
     ...all.map((r) => worst(r, "logit_error")),
     worst(all.flat(), "nll_q8_0"),
     worst(all.flat(), "nll_q4_k_m"),
   ];
   console.log(`| ${cells.join(" | ")} |`);
+}
+const others = ["–", "–", ...names.map(() => "–")].join(" | ");
+const modelled = new Set(Object.values(FAMILY_MODELS).map((m) => m.arch));
+const random = ARCHITECTURES.flatMap((a) => a.names).filter((n) => modelled.has(n) && !architectures.includes(n));
+console.log(`| ${random.map((name) => `\`${name}\``).join(", ")} | random models | ${others} |`);
+for (const { family } of UNPUBLISHED) {
+  console.log(`| ${family} | refused: nothing public says how it computes | ${others} |`);
 }

@@ -3,7 +3,7 @@
  * @module
  */
 
-interface Unpublished {
+export interface Unpublished {
   readonly family: string;
   /** Found in a GGUF architecture or a class or model type of config.json, whatever the exact spelling turns out to be. */
   readonly name: RegExp;
@@ -11,7 +11,7 @@ interface Unpublished {
   readonly missing: string;
 }
 
-const UNPUBLISHED: readonly Unpublished[] = [
+export const UNPUBLISHED: readonly Unpublished[] = [
   {
     family: "Mistral Large 4",
     name: /mistral[-_ ]?large[-_ ]?4/i,
