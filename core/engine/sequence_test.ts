@@ -60,6 +60,55 @@ Deno.test("Sequence.truncate goes back to the nearest kept point where a state s
   assert.deepEqual(pools.map((p) => p.n_free), [40, 40, 40]);
 });
 
+Deno.test("a kept point outlives what comes back to it, and the oldest goes when there are too many", () => {
+  const pools = KINDS.map((k) => new PagePool(80, k.state ? 1 : SIZE));
+  const { owner: o, kept } = owner(pools);
+  const s = new Sequence(o);
+  const append = (n: number) => {
+    for (const l of s.lists) l.append(n);
+    s.push(new Array(n).fill(7), 0, n);
+    for (const l of s.lists) l.settle();
+  };
+  append(9);
+  s.keep();
+  for (const n of [9, 11, 9]) {
+    append(5);
+    assert.equal(s.truncate(n), 9);
+    assert.equal(kept.size, 1);
+  }
+  for (let i = 0; i < 3; i++) {
+    append(4);
+    s.keep();
+  }
+  assert.deepEqual([...kept].map((k) => k.length), [9, 13, 17, 21]);
+  append(4);
+  s.keep();
+  assert.deepEqual([...kept].map((k) => k.length), [13, 17, 21, 25]);
+  s.dispose();
+});
+
+Deno.test("a sequence of plain caches alone can be cut anywhere", () => {
+  const pool = new PagePool(8, SIZE);
+  const of = (...kinds: { window: number; state: boolean }[]) =>
+    new Sequence({ lists: () => kinds.map((kind) => new PageList(pool, kind)), kept: () => {}, dropped: () => {} });
+  assert.equal(of(KINDS[0]).rewindable, true);
+  assert.equal(of(KINDS[0], KINDS[1]).rewindable, false);
+  assert.equal(of(KINDS[2]).rewindable, false);
+});
+
+Deno.test("a list wants a page for the copy of a shared page that it writes into, and for none that is full", () => {
+  const pool = new PagePool(8, SIZE), list = new PageList(pool, KINDS[0]);
+  list.append(6);
+  const fork = list.fork();
+  assert.deepEqual([list.wanted(1), list.wanted(2), list.wanted(3)], [1, 1, 2]);
+  fork.truncate(0);
+  assert.deepEqual([list.wanted(1), list.wanted(2), list.wanted(3)], [0, 0, 1]);
+  list.append(2);
+  const full = list.fork();
+  assert.equal(list.wanted(1), 1);
+  full.truncate(0);
+});
+
 Deno.test("any history of appends, cuts, forks and kept points leaves every sequence what its own tokens wrote", () => {
   const action = fc.record({
     which: fc.nat(5),
