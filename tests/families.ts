@@ -16,7 +16,7 @@ import { parseFileType } from "../quantize/file_types.ts";
 import { quantize } from "../quantize/quantize.ts";
 import { openGgufSource } from "../quantize/quantize_source.ts";
 import { FAMILY_MODELS, N_VOCAB, writeFamilyModel } from "./family_models.ts";
-import { checkBatch, checkPromptSplits, wholePrompt, withEngine } from "./logits_checks.ts";
+import { checkBatch, checkPromptSplits, checkSnapshots, wholePrompt, withEngine } from "./logits_checks.ts";
 import { testFolder } from "./models.ts";
 import { random } from "./ops/case.ts";
 import { repoDir, sharedDir } from "./shared.ts";
@@ -250,6 +250,7 @@ export async function checkBits(path: string, opened: OpenedBackend, ids: readon
     await withEngine(path, opened.backend, { ...kept, cacheTypeK: cache, cacheTypeV: cache }, async (engine) => {
       await checkPromptSplits(engine, ids.slice(0, N_PROMPT), [1, 7, 64]);
       await checkBatch(engine, seven(ids), 2);
+      await checkSnapshots(engine, ids.slice(0, N_PROMPT), [50, 128]);
     });
   }
 }

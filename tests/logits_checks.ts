@@ -85,6 +85,29 @@ export async function checkPromptSplits(
   }
 }
 
+/**
+ * A sequence that leaves the engine as bytes and comes back, into pages that others have used since, goes on with the bits it would
+ * have had. `places`: lengths at which it leaves.
+ */
+export async function checkSnapshots(engine: Engine, ids: readonly number[], places: readonly number[]): Promise<void> {
+  const whole = await wholePrompt(engine, ids);
+  for (const at of places) {
+    const left = engine.createSequence();
+    await engine.step([{ sequence: left, tokens: ids.slice(0, at), output: "last" }]);
+    const snapshot = engine.snapshot(left);
+    left.dispose();
+    await wholePrompt(engine, [...ids].reverse());
+    using sequence = engine.restore(snapshot);
+    assert.deepEqual(sequence.tokens, ids.slice(0, at));
+    const [out] = await engine.step([{ sequence, tokens: ids.slice(at), output: "all", want: "logits" }]);
+    sameBits(out.full!, whole.full!.subarray(at * engine.n_vocab), `restored at ${at}`);
+    const [first, ...rest] = snapshot.caches;
+    const cut = { ...snapshot, caches: [{ ...first, data: first.data.subarray(1) }, ...rest] };
+    assert.throws(() => engine.restore(cut), { code: "engine.snapshot" });
+    assert.throws(() => engine.restore({ ...snapshot, caches: rest }), { code: "engine.snapshot" });
+  }
+}
+
 /** Sequences stepped together give the bits each gives alone; a fork gives its parent's. */
 export async function checkBatch(
   engine: Engine,

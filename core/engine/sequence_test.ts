@@ -32,6 +32,10 @@ Deno.test("a windowed list gives back what no later position can reach, and says
   assert.equal(list.reaches(0), true);
   list.truncate(17);
   assert.equal(list.length, 17);
+  // The row at position 21 reads positions 16 to 21: a page less.
+  list.append(4);
+  list.settle();
+  assert.deepEqual(list.ids.map((id) => id >= 0), [false, false, false, false, true, true]);
   list.truncate(0);
   assert.equal(pool.n_free, 8);
 });
@@ -73,6 +77,7 @@ Deno.test("a kept point outlives what comes back to it, and the oldest goes when
   s.keep();
   for (const n of [9, 11, 9]) {
     append(5);
+    assert.equal(s.reach(n), 9);
     assert.equal(s.truncate(n), 9);
     assert.equal(kept.size, 1);
   }
@@ -84,6 +89,8 @@ Deno.test("a kept point outlives what comes back to it, and the oldest goes when
   append(4);
   s.keep();
   assert.deepEqual([...kept].map((k) => k.length), [13, 17, 21, 25]);
+  assert.throws(() => s.truncate(26), /truncate to 26 of 25/);
+  assert.throws(() => s.truncate(-1), /truncate to -1 of 25/);
   s.dispose();
 });
 
@@ -107,6 +114,12 @@ Deno.test("a list wants a page for the copy of a shared page that it writes into
   const full = list.fork();
   assert.equal(list.wanted(1), 1);
   full.truncate(0);
+  const state = new PageList(new PagePool(8, 1), KINDS[2]);
+  assert.equal(state.wanted(5), 1);
+  state.append(5);
+  assert.equal(state.wanted(5), 0);
+  state.fork();
+  assert.equal(state.wanted(5), 1);
 });
 
 Deno.test("any history of appends, cuts, forks and kept points leaves every sequence what its own tokens wrote", () => {
