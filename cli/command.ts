@@ -31,7 +31,7 @@ export interface Flag {
   /** One text may hold several values, separated by this. */
   readonly separator?: string;
   readonly required?: boolean;
-  /** Why the flag changes nothing here. It is accepted for the sake of llama.cpp's command lines, and the user is told. */
+  /** Why the flag changes nothing here. llama.cpp's command lines have it, so it is accepted with a warning. */
   readonly noEffect?: string;
 }
 

@@ -1,6 +1,6 @@
 /**
  * Flags of llama-server and llama-cli that are accepted and change nothing here, so that their command lines, environment
- * variables and service files can be kept. Each says why; the user is told once a run.
+ * variables and service files can be kept. Each says why; a run warns once.
  * @module
  */
 import type { Flag } from "./command.ts";

@@ -16,7 +16,7 @@ import { maxTokensOf, reasoningKwargs, samplingOf } from "./sampling.ts";
 import { openTerminal } from "./terminal.ts";
 import { readText } from "./text_file.ts";
 
-/** After this long the user is told that standard input is waited for. */
+/** After this long `run` says that it waits for standard input. */
 const PATIENCE_MS = 1500;
 
 /** All of standard input; undefined on a terminal. */

@@ -83,7 +83,7 @@ export async function readSources(flags: Flags): Promise<Sources> {
   }
   const short = (path: string) => path.split("/").at(-1)!;
   const shorts = [...texts, ...tokens, ...prompts].map(short);
-  /** The file's name, or its whole path where another one has the same name: results are told apart by it. */
+  /** The file's name, or its whole path where another file has the same name: each row of the results carries this name. */
   const name = (path: string) => shorts.filter((s) => s === short(path)).length > 1 ? path : short(path);
   const sources = [
     ...texts.map((path) => ({ name: name(path), text: readText(path, "file") })),

@@ -134,7 +134,7 @@ Deno.test("configValues() survives any file", () => {
   }));
 });
 
-Deno.test("flags without effect are told with their reason, by the name that set them", () => {
+Deno.test("a flag without effect gives a warning with its reason and the name that set it", () => {
   assert.deepEqual(withoutEffect(one, settled(["--fa"])), ["--fa has no effect: always on"]);
   assert.deepEqual(withoutEffect(one, settled([], { LLAMA_ARG_FA: "off" })), ["LLAMA_ARG_FA has no effect: always on"]);
   assert.deepEqual(withoutEffect(one, settled([])), []);

@@ -145,7 +145,7 @@ export function renderDifferences(rows: readonly DifferenceRow[], names: [string
   return [
     `A  ${names[0]}`,
     `B  ${names[1]}`,
-    `paired by window; ± is the standard error over windows; p is two-sided, of Student's t; a difference is told below ${LEVEL}`,
+    `paired by window; ± is the standard error over windows; p is two-sided, of Student's t; p below ${LEVEL} counts as a difference`,
     "",
     ...renderTable([["text", "figure", "A", "B", "B - A", "p", ""], ...table]),
   ].join("\n") + "\n";

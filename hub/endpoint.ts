@@ -1,5 +1,5 @@
 /**
- * Requests to the Hub: the token goes to the Hub alone, never to where it redirects; what is refused is told in words.
+ * Requests to the Hub: the token goes to the Hub alone, never to where it redirects; an error says in words what was refused.
  * @module
  */
 import { HubError } from "../core/errors.ts";

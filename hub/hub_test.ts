@@ -247,7 +247,7 @@ Deno.test("a list that leads out of the folder, or is none, is refused", async (
   }
 });
 
-Deno.test("names of repositories and files that are not there are told", () =>
+Deno.test("an error names the repository or file that is not there", () =>
   withHub({}, async ({ pull }) => {
     await assert.rejects(pull("owner/none"), { code: "hub.not_found" });
     await assert.rejects(pull(`${REPO}:Q2_K`), (error: BloomeryError) => {

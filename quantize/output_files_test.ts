@@ -146,7 +146,7 @@ Deno.test("quantize and prepare go on with resume after the disk was full", () =
 
 Deno.test({
   ...needing(
-    "a disk that fills up while a file is written is told by name, and nothing is left",
+    "an error names the disk that fills up while a file is written, and no file is left",
     Deno.build.os === "linux",
     "Linux",
   ),

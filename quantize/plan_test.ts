@@ -182,7 +182,7 @@ Deno.test("tensors with the same trouble share a line that names them all", () =
   assert.equal(dry.warnings.length, 1);
 });
 
-Deno.test("entries of an importance matrix that belong to no tensor are told of", () => {
+Deno.test("a warning names entries of an importance matrix that belong to no tensor", () => {
   const names = ["blk.0.attn_q.weight", "blk.64.attn_q.weight", "blk.64.nextn.eh_proj.weight"];
   const entries = new Map(names.map((name) => [name, new Float32Array(256).fill(1)]));
   const { warnings } = planQuantization(model(1), metadata({ block_count: 1 }), {

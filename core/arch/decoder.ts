@@ -55,7 +55,7 @@ export function readDecoderSpec(k: Keys, rope: RopeOptions = {}): DecoderSpec {
   return withWidths(k, { n_head, n_head_kv: k.uniform("attention.head_count_kv", n_layer, n_head), n_ff }, rope);
 }
 
-/** A decoder of layers of several kinds, of which some have attention. */
+/** A decoder whose layers differ: some have attention, others something else. */
 export interface HybridSpec extends DecoderSpec {
   /** Layers with key heads. */
   readonly attends: readonly boolean[];

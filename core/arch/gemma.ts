@@ -26,7 +26,7 @@ export interface GemmaLayer {
 
 /**
  * The last `attention.shared_kv_layers` layers read the last of the others that sees as far as they do.
- * @throws {ModelError} `model.key_value` where there is none
+ * @throws {ModelError} `model.key_value` when no earlier layer has them
  */
 export function kvSources(k: Keys, sliding: readonly boolean[]): number[] {
   const n_own = sliding.length - k.u32("attention.shared_kv_layers", 0);

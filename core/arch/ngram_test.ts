@@ -10,7 +10,7 @@ function rowsOf(s: Partial<NgramSpec>, ids: number[]): number[] {
   ngramRows(op, "rows", spec, (token) => spec.multipliers.map((_, back) => BigInt(token(back))));
   const [input] = op.finish().derived, out = new Int32Array(input.n + 1).fill(-7);
   input.row(out, 1, ids.length - 1, (back) => ids[ids.length - 1 - back] ?? -1);
-  assert.equal(out[0], -7, "writes where it is told");
+  assert.equal(out[0], -7, "the number before the offset is left alone");
   assert.equal(input.limit, 1000);
   return [...out.subarray(1)];
 }

@@ -475,7 +475,7 @@ export class Engine implements Disposable {
         onProgress?.(done, this.plan.weight_bytes);
       }
     };
-    // A failure ends the queue, and is told once the loads under way have ended: what they load into must outlive them.
+    // A failure ends the queue. It is thrown after the loads under way have ended: what they load into must outlive them.
     const ended = await Promise.allSettled(
       Array.from({ length: LOADS_AT_ONCE }, () => worker().finally(() => queue.length = 0)),
     );

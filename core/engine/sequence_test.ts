@@ -19,6 +19,18 @@ function owner(pools: readonly PagePool[]): { owner: SequenceOwner; kept: Set<Ke
   };
 }
 
+/** A sequence, its kept points, and what appends tokens to it. */
+function sequenceOn(pools: readonly PagePool[]) {
+  const { owner: o, kept } = owner(pools);
+  const s = new Sequence(o);
+  const append = (n: number): void => {
+    for (const l of s.lists) l.append(n);
+    s.push(new Array(n).fill(7), 0, n);
+    for (const l of s.lists) l.settle();
+  };
+  return { s, kept, append };
+}
+
 Deno.test("a windowed list gives back what no later position can reach, and says how far it can be cut", () => {
   const pool = new PagePool(8, SIZE);
   const list = new PageList(pool, { window: WINDOW, state: false });
@@ -42,13 +54,7 @@ Deno.test("a windowed list gives back what no later position can reach, and says
 
 Deno.test("Sequence.truncate goes back to the nearest kept point where a state stops it", () => {
   const pools = KINDS.map((k) => new PagePool(40, k.state ? 1 : SIZE));
-  const { owner: o, kept } = owner(pools);
-  const s = new Sequence(o);
-  const append = (n: number) => {
-    for (const l of s.lists) l.append(n);
-    s.push(new Array(n).fill(7), 0, n);
-    for (const l of s.lists) l.settle();
-  };
+  const { s, kept, append } = sequenceOn(pools);
   append(9);
   s.keep();
   append(5);
@@ -66,13 +72,7 @@ Deno.test("Sequence.truncate goes back to the nearest kept point where a state s
 
 Deno.test("a kept point outlives what comes back to it, and the oldest goes when there are too many", () => {
   const pools = KINDS.map((k) => new PagePool(80, k.state ? 1 : SIZE));
-  const { owner: o, kept } = owner(pools);
-  const s = new Sequence(o);
-  const append = (n: number) => {
-    for (const l of s.lists) l.append(n);
-    s.push(new Array(n).fill(7), 0, n);
-    for (const l of s.lists) l.settle();
-  };
+  const { s, kept, append } = sequenceOn(pools);
   append(9);
   s.keep();
   for (const n of [9, 11, 9]) {

@@ -113,7 +113,7 @@ Deno.test("FP8 codes that are NaN are refused with their place", async () => {
   );
 });
 
-Deno.test("scales that are absent or do not fit are told before work", async () => {
+Deno.test("prepare() refuses scales that are absent or do not fit before it writes", async () => {
   const weight = { dtype: "U8", shape: [64, 48], data: new Uint8Array(64 * 48) };
   await assert.rejects(stored({ [`${DOWN}.weight_packed`]: weight }), /lacks its scales/);
   await assert.rejects(

@@ -144,7 +144,7 @@ Deno.test("B1: every short shard is listed with the bytes it lacks; empty files 
     );
   }));
 
-Deno.test("B3: a stale index is told of, and complete files are used in spite of it", () =>
+Deno.test("B3: a stale index gives a warning, and complete files are used in spite of it", () =>
   withFolder(async (dir) => {
     writeCheckpoint(`${dir}model`, { ...testCheckpoint("llama"), shards: 4 });
     const index = Deno.readTextFileSync(`${dir}model/model.safetensors.index.json`);

@@ -122,7 +122,7 @@ Deno.test("a budget of reasoning waits for what looks like a call, and goes on w
   });
 });
 
-Deno.test("a call that the limit cuts is told as length, and what was whole before is kept", async () => {
+Deno.test("a call that the limit cuts ends with length, and keeps what was whole before", async () => {
   await withServer({ n_ctx: 2048 }, async (h) => {
     const call = (city: string) =>
       `<tool_call>\\x0a{"name": "get_wind", "arguments": {"city": "${city}"}}\\x0a</tool_call>`;

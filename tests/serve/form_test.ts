@@ -216,7 +216,7 @@ Deno.test("a forced call may use the markers that are control tokens; another fo
   assert.deepEqual(allowed(constraintOf({ grammar: 'root ::= "[" .*' }, model)), [false, false]);
 });
 
-Deno.test("keywords of a schema that are not kept are told, and refused where the schema is strict", async () => {
+Deno.test("the server warns of schema keywords that it does not enforce, and refuses them where the schema is strict", async () => {
   const told: string[] = [];
   await withServer({ n_ctx: 2048, onWarning: (text) => told.push(text) }, async ({ post }) => {
     const schema = { type: "array", items: { enum: [1, 2] }, maxItems: 2, uniqueItems: true };
