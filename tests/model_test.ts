@@ -123,6 +123,16 @@ Deno.test("bindModel() refuses keys of Gemma's, Granite's and others that cannot
   }, /blk\.0\.attn_v/);
 });
 
+Deno.test("bindModel() refuses a hash table that names experts which are not there", async () => {
+  const path = `${testFolder()}/hash.gguf`, model = FAMILY_MODELS.deepseek4;
+  await writeFamilyModel(path, { ...model, ints: [[/tid2eid/, 1000]] });
+  using file = openGguf(path);
+  assert.throws(() => bindModel(file), {
+    code: "model.tensor_value",
+    message: /tid2eid.*names expert \d+, expected 0 to/,
+  });
+});
+
 Deno.test("bindModel() refuses keys of sparse and hashed families that do not fit each other", async () => {
   const refusesKey = (model: string, key: string, value: GgufValue) =>
     refuses("model.key_value", model, { written: { [`${FAMILY_MODELS[model].arch}.${key}`]: value } }, new RegExp(key));

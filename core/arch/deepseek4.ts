@@ -6,6 +6,7 @@
  * Source: DeepSeek-V4 Technical Report; huggingface/transformers `modeling_deepseek_v4.py`.
  * @module
  */
+import { ModelError } from "../errors.ts";
 import type { Ops, Segment, Stream, T, Weights } from "../program/program.ts";
 import type { Architecture, Spec } from "./architecture.ts";
 import { embed, linear, readSpec, unembed } from "./decoder.ts";
@@ -48,9 +49,11 @@ export function readDeepSeek4(k: Keys): DeepSeek4Spec {
   // Of no effect: every layer has the window; the width of what a draft block reads.
   k.perLayer("attention.sliding_window_pattern", s.n_layer, 1);
   k.u32("embedding_length_out", 0);
+  const ffn = readSharedMoe(k, s.n_layer, { ...V3_ROUTER, score: "sqrt_softplus" });
+  checkHashTables(k, s.n_layer, ffn.moe.n_expert);
   return {
     ...s,
-    ...readSharedMoe(k, s.n_layer, { ...V3_ROUTER, score: "sqrt_softplus" }),
+    ...ffn,
     n_head,
     head_dim,
     n_rot,
@@ -68,6 +71,22 @@ export function readDeepSeek4(k: Keys): DeepSeek4Spec {
     clamps: readClamps(k, n_block),
     n_hash: k.u32("hash_layer_count", 0),
   };
+}
+
+/** Kernels use the ids of these tables to find an expert, so they are checked before anything runs. */
+function checkHashTables(k: Keys, n_layer: number, n_expert: number): void {
+  for (let il = 0; il < n_layer; il++) {
+    const t = k.file.find(`blk.${il}.ffn_gate_tid2eid.weight`);
+    if (t?.type.name !== "i32") continue; // binding refuses a table that is missing or has another type
+    const ids = new Int32Array(k.file.readTensor(t).slice().buffer);
+    const bad = ids.find((id) => id < 0 || id >= n_expert);
+    if (bad === undefined) continue;
+    throw new ModelError(
+      "model.tensor_value",
+      `Cannot run ${k.file.name}: tensor "${t.name}" names expert ${bad}, expected 0 to ${n_expert - 1}`,
+      { at: { file: k.file.name, tensor: t.name, got: bad, expected: n_expert } },
+    );
+  }
 }
 
 /** Rotates the last numbers of each head by the layer's table. */
