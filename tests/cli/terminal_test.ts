@@ -25,11 +25,12 @@ class OnTerminal {
   #news = Promise.withResolvers<void>();
 
   constructor(...args: string[]) {
-    const line = [Deno.execPath(), "run", "-A", "--no-check", `${repoDir}cli/main.ts`, ...args]
-      .map((word) => `'${word}'`).join(" ");
+    // `exec`, or a shell stays between that takes Ctrl-C for itself and answers with 130.
+    const words = [Deno.execPath(), "run", "-A", "--no-check", `${repoDir}cli/main.ts`, ...args];
+    const line = `exec ${words.map((word) => `'${word}'`).join(" ")}`;
     const child = this.#child = new Deno.Command("script", {
       args: ["-qefc", line, "/dev/null"],
-      env: { TERM: "xterm", COLUMNS: "200" },
+      env: { TERM: "xterm", COLUMNS: "200", SHELL: "/bin/sh" },
       stdin: "piped",
       stdout: "piped",
       stderr: "null",
