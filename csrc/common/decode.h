@@ -10,7 +10,7 @@
 #define BL_TABLE static __device__ const
 #endif
 #else
-#define BL_DECODER inline
+#define BL_DECODER static inline
 #endif
 
 #include "blocks.h"

@@ -36,7 +36,7 @@ void CpuExec::prepare(const Op &op) {
     case BL_OP_MUL_MAT_ID: {
       const Tensor &x = p_.tensors[op.src[1]];
       const uint64_t n_rows = op.code == BL_OP_MUL_MAT ? x.elems() / x.dim[0] : p_.tensors[op.src[2]].elems();
-      matmul_.reserve(n_rows, x.dim[0], weight(op.src[0]).layout != Layout::rows);
+      matmul_.reserve(n_rows, weight(op.src[0]));
       break;
     }
     case BL_OP_ROPE: angles(op); break;

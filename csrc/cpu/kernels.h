@@ -7,7 +7,7 @@
 
 #include "../bloomery_ops.h"
 #include "../runtime/visible.h"
-#include "packing.h"
+#include "coded.h"
 
 namespace bl {
 
@@ -23,6 +23,13 @@ struct ManyDot {
   void (*expand)(const uint8_t *group, uint64_t n_block, uint32_t which, uint8_t *wide);  // nullptr: nothing to gain
   void (*run)(const uint8_t *const *groups, const uint8_t *wide, uint64_t n_block, const ActRow *act, uint64_t stride, uint32_t n_rows,
               float *out);
+};
+
+// A row of n_in weights to its superblocks (coded.h); and activation rows against it.   act: R rows of records, `stride` records apart
+//   out f32 [R], overwritten
+struct CodedKernels {
+  void (*row)(const uint8_t *row, uint64_t n_in, Coded *out);
+  void (*dot[TILE])(const Coded *w, uint64_t n_super, const ActRow *act, uint64_t stride, float *out);  // by R - 1
 };
 
 // Activation rows against one row of float weights.   w [n_in] · x R rows [n_in] · out [R], overwritten
@@ -101,6 +108,7 @@ struct Kernels {
   void (*encode_row)(const float *x, uint64_t n_in, ActRow *out);
   PackedDot packed[N_PACKED][TILE];  // by layout - 1 and R - 1
   ManyDot many[N_PACKED];            // by layout - 1
+  CodedKernels coded[N_CODED];       // by CodedType
   FloatDot floats[N_FLOAT][TILE];    // by FloatType and R - 1
   FloatPanel panels[N_FLOAT];        // by FloatType
 

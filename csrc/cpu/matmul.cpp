@@ -6,8 +6,10 @@
 //           Q4_K, Q5_K   fma(d, joined(H, L), -(dmin * joined(sums of minimums times block sums of the row's bytes))) * da
 //           Q6_K         (d * joined(H, L)) * da
 //           Q4_0, Q8_0   a = fma(d, joined(H, L), a) over the 8 blocks of a superblock from 0; a * da
+//           the others   impl/coded_scales.h
 //         Superblock values are added in four spans (packing.h).
-//           F32 F16 BF16 16 lanes (impl/float_dot.h, impl/float_panel.h for many rows); every other type decoded to f32 and then the same
+//           F32 F16 BF16 16 lanes (impl/float_dot.h, impl/float_panel.h for many rows); numbers that are no weights' (I8, Q8_1, Q8_K ..)
+//                        decoded to f32 and then the same
 // floor   one row: the bytes of the matrix; many rows: 16 tile products of 16 cycles for 16 rows, 16 outputs and 256 values with AMX, else two
 //         multiplies of bytes for each product
 //         float weights: two fma of 8 lanes a cycle, 78 GFLOP/s a core there; measured 40 to 65
@@ -22,6 +24,7 @@ namespace {
 
 constexpr uint64_t PASS_BYTES = 160u << 10;       // encoded rows that one pass over a thread's weights keeps close
 constexpr uint64_t MANY_PASS_BYTES = 1u << 20;    // the same where groups are expanded for each pass
+constexpr uint64_t CODED_PASS_BYTES = 512u << 10; // the same where rows are coded for each pass
 constexpr uint32_t MANY_FROM = 6;                 // rows of a pass from which expanding groups pays
 constexpr uint32_t WIDE_FLOATS = 5;       // rows from which a panel of float weights pays
 constexpr uint64_t MIN_WORK = 32u << 10;  // weight bytes times rows below which a thread is not worth waking
@@ -30,11 +33,22 @@ bool is_float(uint32_t type) { return type == TYPE_F32 || type == TYPE_F16 || ty
 
 bool has_panel(uint64_t n_rows, uint64_t n_in) { return n_rows >= WIDE_FLOATS && n_in % 16 == 0; }
 
+enum class Way { packed, coded, rows };
+
+Way way_of(const CpuTensor &w) {
+  if (w.layout != Layout::rows) return Way::packed;
+  return coded_type(w.type) != N_CODED ? Way::coded : Way::rows;
+}
+
 }  // namespace
 
-void Matmul::reserve(uint64_t n_rows, uint64_t n_in, bool packed) {
-  if (packed) {
-    act_bytes_ = std::max(act_bytes_, n_rows * act_records(n_in) * sizeof(ActRow));
+void Matmul::reserve(uint64_t n_rows, const CpuTensor &w) {
+  const uint64_t n_in = w.ne[0];
+  const Way way = way_of(w);
+  if (way != Way::rows) act_bytes_ = std::max(act_bytes_, n_rows * act_records(n_in) * sizeof(ActRow));
+  if (way == Way::coded) {
+    n_coded_ = std::max(n_coded_, GROUP * act_records(n_in));
+  } else if (way == Way::packed) {
     if (n_rows >= MANY_FROM && k_.many[0].expand != nullptr) wide_bytes_ = std::max(wide_bytes_, act_records(n_in) * MANY_BYTES);
   } else {
     const bool panels = has_panel(n_rows, n_in);
@@ -45,6 +59,7 @@ void Matmul::reserve(uint64_t n_rows, uint64_t n_in, bool packed) {
 
 void Matmul::allocate() {
   acts_ = Buffer(act_bytes_, "encoded rows");
+  coded_ = Buffer(pool_.size() * n_coded_ * sizeof(Coded), "coded weight rows");
   wide_ = Buffer(pool_.size() * wide_bytes_, "expanded weights");
   weight_rows_ = Buffer(pool_.size() * row_floats_ * 4, "decoded weight rows");
   panels_ = Buffer(pool_.size() * panel_floats_ * 4, "panels of weights");
@@ -107,6 +122,35 @@ void Matmul::packed_groups(const MatmulPart &part, uint64_t begin, uint64_t end,
   }
 }
 
+void Matmul::coded_groups(const MatmulPart &part, uint64_t begin, uint64_t end, uint32_t thread) {
+  const CpuTensor &w = *part.w;
+  const RowSet set = sets[part.set];
+  const uint64_t n_in = w.ne[0], n_record = act_records(n_in), stop = std::min(w.ne[1], end * GROUP);
+  const ActRow *acts = reinterpret_cast<const ActRow *>(acts_.data()) + set.begin * n_record;
+  const CodedKernels &coded = k_.coded[coded_type(w.type)];
+  const uint8_t *weights = w.rows + part.matrix * w.matrix_bytes;
+  Coded *buffer = reinterpret_cast<Coded *>(coded_.data()) + thread * n_coded_;
+  float *const *rows = y[part.output].data() + set.begin;
+  const uint32_t fit = uint32_t(CODED_PASS_BYTES / (n_record * sizeof(ActRow)));
+  const uint32_t pass = std::max(TILE, fit / TILE * TILE);
+  const uint64_t n_together = set.count <= TILE ? 1 : GROUP;  // few rows: a weight row's codes stay in the first-level cache
+  for (uint32_t first = 0; first < set.count; first += pass) {
+    const uint32_t last = std::min(set.count, first + pass);
+    for (uint64_t o = begin * GROUP; o < stop; o += n_together) {
+      const uint64_t n = std::min(n_together, stop - o);
+      for (uint64_t i = 0; i < n; i++) coded.row(weights + (o + i) * w.row_bytes, n_in, buffer + i * n_record);
+      for (uint32_t row = first; row < last; row += TILE) {
+        const uint32_t R = std::min(TILE, last - row);
+        for (uint64_t i = 0; i < n; i++) {
+          float out[TILE];
+          coded.dot[R - 1](buffer + i * n_record, n_record, acts + row * n_record, n_record, out);
+          for (uint32_t r = 0; r < R; r++) rows[row + r][o + i] = out[r];
+        }
+      }
+    }
+  }
+}
+
 void Matmul::row_groups(const MatmulPart &part, uint64_t begin, uint64_t end, uint32_t thread) {
   const CpuTensor &w = *part.w;
   const RowSet set = sets[part.set];
@@ -148,15 +192,15 @@ void Matmul::row_groups(const MatmulPart &part, uint64_t begin, uint64_t end, ui
 void Matmul::run() {
   if (parts.empty()) return;
   uint64_t n_bytes = 0, n_group = 0;
-  bool any_packed = false;
+  bool any_encoded = false;
   first_group_.clear();
   for (const MatmulPart &p : parts) {
     first_group_.push_back(uint32_t(n_group));
     n_group += (p.w->ne[1] + GROUP - 1) / GROUP;
     n_bytes += p.w->ne[1] * p.w->row_bytes * sets[p.set].count;
-    any_packed |= p.w->layout != Layout::rows;
+    any_encoded |= way_of(*p.w) != Way::rows;
   }
-  if (any_packed) encode(parts[0].w->ne[0]);
+  if (any_encoded) encode(parts[0].w->ne[0]);
   // About eight chunks a thread even out what else the machine does; less work than MIN_WORK stays on the caller.
   const uint64_t chunks = std::max<uint64_t>(1, std::min<uint64_t>(8 * pool_.size(), n_bytes / MIN_WORK));
   const uint64_t grain = pool_.size() == 1 ? n_group : (n_group + chunks - 1) / chunks;
@@ -165,8 +209,12 @@ void Matmul::run() {
     while (begin < end) {
       while (p + 1 < parts.size() && first_group_[p + 1] <= begin) p++;
       const uint64_t stop = p + 1 < parts.size() ? std::min<uint64_t>(end, first_group_[p + 1]) : end;
-      if (parts[p].w->layout != Layout::rows) packed_groups(parts[p], begin - first_group_[p], stop - first_group_[p], thread);
-      else row_groups(parts[p], begin - first_group_[p], stop - first_group_[p], thread);
+      const uint64_t from = begin - first_group_[p], to = stop - first_group_[p];
+      switch (way_of(*parts[p].w)) {
+        case Way::packed: packed_groups(parts[p], from, to, thread); break;
+        case Way::coded: coded_groups(parts[p], from, to, thread); break;
+        case Way::rows: row_groups(parts[p], from, to, thread); break;
+      }
       begin = stop;
     }
   });

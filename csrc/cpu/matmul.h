@@ -28,10 +28,10 @@ class Matmul {
  public:
   Matmul(ThreadPool &pool, const Kernels &kernels) : pool_(pool), k_(kernels) {}
 
-  // Makes room for jobs of up to n_rows rows of n_in values.
-  void reserve(uint64_t n_rows, uint64_t n_in, bool packed);
+  // Makes room for jobs of up to n_rows rows against matrices of w.
+  void reserve(uint64_t n_rows, const CpuTensor &w);
   void allocate();
-  uint64_t bytes() const { return acts_.size() + weight_rows_.size() + wide_.size() + panels_.size(); }
+  uint64_t bytes() const { return acts_.size() + coded_.size() + weight_rows_.size() + wide_.size() + panels_.size(); }
 
   // The job. Fill, then run(): x[row], y[output][row] over the rows of all sets.
   std::vector<const float *> x;
@@ -44,12 +44,14 @@ class Matmul {
  private:
   void encode(uint64_t n_in);
   void packed_groups(const MatmulPart &part, uint64_t begin, uint64_t end, uint32_t thread);
+  void coded_groups(const MatmulPart &part, uint64_t begin, uint64_t end, uint32_t thread);
   void row_groups(const MatmulPart &part, uint64_t begin, uint64_t end, uint32_t thread);
 
   ThreadPool &pool_;
   const Kernels &k_;
-  uint64_t act_bytes_ = 0, row_floats_ = 0, wide_bytes_ = 0, panel_floats_ = 0;
+  uint64_t act_bytes_ = 0, n_coded_ = 0, row_floats_ = 0, wide_bytes_ = 0, panel_floats_ = 0;
   Buffer acts_;                       // encoded rows, in the order of x
+  Buffer coded_;                      // a group of coded rows for each thread
   Buffer wide_;                       // two expanded groups for each thread
   Buffer weight_rows_;                // decoded weight rows for each thread
   Buffer panels_;                     // a panel of float weights and its sums for each thread

@@ -100,6 +100,71 @@ void packed_matmuls() {
   }
 }
 
+// Every type without a packed layout against float64 and, codes and products, bit for bit on all instruction sets.
+void coded_matmuls() {
+  Random rnd(4);
+  const uint32_t types[N_CODED] = {
+#define BL_TYPE(type, name, Block, n, form) type,
+      BL_CODED_TYPES(BL_TYPE)
+#undef BL_TYPE
+  };
+  for (uint32_t at = 0; at < N_CODED; at++) {
+    const uint32_t type = types[at];
+    const TypeInfo &t = *type_info(type);
+    check(coded_type(type) == at, "coded_type", t.name);
+    double all_error = 0, all_norm = 0;
+    for (uint64_t n_in : {uint64_t(t.block), uint64_t(t.block) * 5, uint64_t(t.block) * 19, uint64_t(2048)})
+      for (int extreme = 0; extreme < 2; extreme++) {
+        const uint64_t n_super = act_records(n_in), n_rows = 5;
+        std::vector<uint8_t> w = random_rows(rnd, type, n_rows, n_in, 0.05f);
+        if (extreme) {  // any bytes are codes: scales of all sizes, codes at their ends
+          for (uint8_t &b : w) b = uint8_t(rnd.next());
+          std::fill(w.begin(), w.begin() + int64_t(w.size() / n_rows), 0xFF);
+        }
+        const std::vector<float> x = rnd.floats(TILE * n_in);
+        std::vector<ActRow> act(TILE * n_super);
+        for (uint32_t r = 0; r < TILE; r++) kernels_portable.encode_row(x.data() + r * n_in, n_in, act.data() + r * n_super);
+        for (uint64_t o = 0; o < n_rows; o++) {
+          const uint8_t *row = w.data() + o * (w.size() / n_rows);
+          std::vector<Coded> coded(n_super);
+          memset(static_cast<void *>(coded.data()), 0x55, n_super * sizeof(Coded));
+          kernels_portable.coded[at].row(row, n_in, coded.data());
+          float y[TILE];
+          for (uint32_t r = 0; r < TILE; r++) kernels_portable.coded[at].dot[0](coded.data(), n_super, act.data() + r * n_super, n_super, y + r);
+          if (!extreme) {
+            std::vector<float> decoded(n_in);
+            dequantize_row(type, row, decoded.data(), n_in);
+            double error = 0, norm = 0;
+            for (uint32_t r = 0; r < TILE; r++) {
+              double want = 0;
+              for (uint64_t i = 0; i < n_in; i++) {
+                const double product = double(decoded[i]) * x[r * n_in + i];
+                want += product;
+                norm += product * product;
+              }
+              error += (want - y[r]) * (want - y[r]);
+            }
+            check(error <= 1e-6 * norm, "coded matmul against float64", t.name);
+            all_error += error, all_norm += norm;
+          }
+          for (const Kernels *k : usable()) {
+            std::vector<Coded> coded2(n_super);
+            memset(static_cast<void *>(coded2.data()), 0x77, n_super * sizeof(Coded));
+            k->coded[at].row(row, n_in, coded2.data());
+            for (uint64_t i = 0; i < n_super; i++) check(memcmp(coded[i].code, coded2[i].code, SUPER) == 0, t.name, k->name);
+            for (uint32_t R = 1; R <= TILE; R++) {
+              std::vector<float> y2(R, NAN);
+              k->coded[at].dot[R - 1](coded2.data(), n_super, act.data(), n_super, y2.data());
+              for (uint32_t r = 0; r < R; r++)  // random scales may be infinite: which NaN comes out is free
+                check(memcmp(y + r, &y2[r], 4) == 0 || (std::isnan(y[r]) && std::isnan(y2[r])), "coded matmul", t.name);
+            }
+          }
+        }
+      }
+    check(all_error <= 3e-8 * all_norm, "coded matmuls against float64", t.name);
+  }
+}
+
 // The largest codes, scales and rows: no sum may leave its range on any path.
 void extreme_sums() {
   for (const uint32_t type : {TYPE_Q4_0, TYPE_Q8_0, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K}) {
@@ -543,6 +608,7 @@ void attention() {
 
 void kernel_tests() {
   packed_matmuls();
+  coded_matmuls();
   extreme_sums();
   hostile_activations();
   float_dots();
