@@ -33,6 +33,20 @@ struct alignas(64) Coded {
 };
 static_assert(sizeof(Coded) == 384, "whole cache lines");
 
+// Eight coded rows side by side, as packed groups are (packing.h): for many activation rows at a time.
+struct GroupScaled {  // a superblock of scaled and scaled_min
+  float d[8], dmin[8];
+  int8_t scales[16][8];  // [group of 16 values][row]
+  uint8_t mins[16][8];
+  int8_t codes[64][32];  // [v]: values 4 v .. of each row
+};
+struct GroupBlock {  // 32 values of the others
+  float d[2][8], m[8];  // d[1]: of the second 16 values, for blocks16
+  int8_t codes[8][32];
+};
+constexpr uint64_t GROUP_BYTES = 8 * sizeof(GroupBlock);  // a superblock of either
+static_assert(sizeof(GroupScaled) <= GROUP_BYTES, "room for a superblock");
+
 // X(type, name, block struct, values of a block, form). Adding a type: a line here and its decoders in impl/coded_*.h.
 #define BL_CODED_TYPES(X)                                \
   X(TYPE_Q1_0, q1_0, BlockQ1_0, 128, blocks)             \

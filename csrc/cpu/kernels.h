@@ -25,11 +25,17 @@ struct ManyDot {
               float *out);
 };
 
+// Eight coded rows side by side, for `many`.   n_rows <= 8 rows, `stride` superblocks apart · group n_super times GROUP_BYTES
+using CodedGroup = void (*)(const Coded *rows, uint64_t stride, uint32_t n_rows, uint64_t n_super, uint8_t *group);
+
 // A row of n_in weights to its superblocks (coded.h); and activation rows against it.   act: R rows of records, `stride` records apart
 //   out f32 [R], overwritten
 struct CodedKernels {
+  CodedForm form;
   void (*row)(const uint8_t *row, uint64_t n_in, Coded *out);
   void (*dot[TILE])(const Coded *w, uint64_t n_super, const ActRow *act, uint64_t stride, float *out);  // by R - 1
+  CodedGroup group;  // nullptr: nothing to gain
+  ManyDot many;      // of groups: n_block counts superblocks where scales are whole numbers, else blocks of 32 values
 };
 
 // Activation rows against one row of float weights.   w [n_in] · x R rows [n_in] · out [R], overwritten

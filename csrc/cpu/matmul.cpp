@@ -48,6 +48,10 @@ void Matmul::reserve(uint64_t n_rows, const CpuTensor &w) {
   if (way != Way::rows) act_bytes_ = std::max(act_bytes_, n_rows * act_records(n_in) * sizeof(ActRow));
   if (way == Way::coded) {
     n_coded_ = std::max(n_coded_, GROUP * act_records(n_in));
+    if (n_rows >= MANY_FROM && k_.coded[0].group != nullptr) {
+      wide_bytes_ = std::max(wide_bytes_, act_records(n_in) * MANY_BYTES);
+      group_bytes_ = std::max(group_bytes_, 2 * act_records(n_in) * GROUP_BYTES);
+    }
   } else if (way == Way::packed) {
     if (n_rows >= MANY_FROM && k_.many[0].expand != nullptr) wide_bytes_ = std::max(wide_bytes_, act_records(n_in) * MANY_BYTES);
   } else {
@@ -60,6 +64,7 @@ void Matmul::reserve(uint64_t n_rows, const CpuTensor &w) {
 void Matmul::allocate() {
   acts_ = Buffer(act_bytes_, "encoded rows");
   coded_ = Buffer(pool_.size() * n_coded_ * sizeof(Coded), "coded weight rows");
+  groups_ = Buffer(pool_.size() * group_bytes_, "groups of coded rows");
   wide_ = Buffer(pool_.size() * wide_bytes_, "expanded weights");
   weight_rows_ = Buffer(pool_.size() * row_floats_ * 4, "decoded weight rows");
   panels_ = Buffer(pool_.size() * panel_floats_ * 4, "panels of weights");
@@ -82,6 +87,20 @@ void Matmul::encode(uint64_t n_in) {
   });
 }
 
+// Rows [first, last) of a set against two groups: values o .. o + n of their results.
+void Matmul::many_rows(const ManyDot &many, const uint8_t *const *two, uint64_t n_block, uint64_t n_in, const ActRow *acts, uint32_t first, uint32_t last,
+                       uint32_t thread, float *const *rows, uint64_t o, uint64_t n) {
+  const uint64_t n_record = act_records(n_in);
+  uint8_t *wide = wide_.data() + thread * wide_bytes_;
+  float out[MANY_ROWS * 2 * GROUP];
+  for (uint32_t i = 0; i < 2; i++) many.expand(two[i], n_block, i, wide);
+  for (uint32_t row = first; row < last; row += MANY_ROWS) {
+    const uint32_t R = std::min(MANY_ROWS, last - row);
+    many.run(two, wide, n_block, acts + row * n_record, n_record, R, out);
+    for (uint32_t r = 0; r < R; r++) std::copy_n(out + r * 2 * GROUP, n, rows[row + r] + o);
+  }
+}
+
 void Matmul::packed_groups(const MatmulPart &part, uint64_t begin, uint64_t end, uint32_t thread) {
   const CpuTensor &w = *part.w;
   const RowSet set = sets[part.set];
@@ -95,21 +114,14 @@ void Matmul::packed_groups(const MatmulPart &part, uint64_t begin, uint64_t end,
   const bool expands = many.expand != nullptr && set.count >= MANY_FROM;
   const uint64_t fit = (expands ? MANY_PASS_BYTES : PASS_BYTES) / (n_record * sizeof(ActRow));
   const uint32_t pass = uint32_t(std::max<uint64_t>(MANY_ROWS, fit / MANY_ROWS * MANY_ROWS));
-  uint8_t *wide = wide_.data() + thread * wide_bytes_;
   float *const *rows = y[part.output].data() + set.begin;
-  float out[MANY_ROWS * 2 * GROUP];
+  float out[TILE * GROUP];
   for (uint32_t first = 0; first < set.count; first += pass) {
     const uint32_t last = std::min(set.count, first + pass);
     uint64_t g = begin;
     for (; expands && last - first >= MANY_FROM && g + 2 <= end; g += 2) {
       const uint8_t *const two[2] = {groups + g * group_bytes, groups + (g + 1) * group_bytes};
-      for (uint32_t i = 0; i < 2; i++) many.expand(two[i], n_block, i, wide);
-      const uint64_t n = std::min<uint64_t>(2 * GROUP, n_out - g * GROUP);
-      for (uint32_t row = first; row < last; row += MANY_ROWS) {
-        const uint32_t R = std::min(MANY_ROWS, last - row);
-        many.run(two, wide, n_block, acts + row * n_record, n_record, R, out);
-        for (uint32_t r = 0; r < R; r++) std::copy_n(out + r * 2 * GROUP, n, rows[row + r] + g * GROUP);
-      }
+      many_rows(many, two, n_block, n_in, acts, first, last, thread, rows, g * GROUP, std::min<uint64_t>(2 * GROUP, n_out - g * GROUP));
     }
     for (; g < end; g++) {
       const uint64_t n = std::min<uint64_t>(GROUP, n_out - g * GROUP);
@@ -131,14 +143,34 @@ void Matmul::coded_groups(const MatmulPart &part, uint64_t begin, uint64_t end, 
   const uint8_t *weights = w.rows + part.matrix * w.matrix_bytes;
   Coded *buffer = reinterpret_cast<Coded *>(coded_.data()) + thread * n_coded_;
   float *const *rows = y[part.output].data() + set.begin;
-  const uint32_t fit = uint32_t(CODED_PASS_BYTES / (n_record * sizeof(ActRow)));
-  const uint32_t pass = std::max(TILE, fit / TILE * TILE);
-  const uint64_t n_together = set.count <= TILE ? 1 : GROUP;  // few rows: a weight row's codes stay in the first-level cache
+  const bool together = coded.group != nullptr && set.count >= MANY_FROM;
+  const uint64_t fit = (together ? MANY_PASS_BYTES : CODED_PASS_BYTES) / (n_record * sizeof(ActRow));
+  const uint32_t pass = uint32_t(std::max<uint64_t>(MANY_ROWS, fit / MANY_ROWS * MANY_ROWS));
+  const auto code = [&](uint64_t o, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) coded.row(weights + (o + i) * w.row_bytes, n_in, buffer + i * n_record);
+  };
   for (uint32_t first = 0; first < set.count; first += pass) {
     const uint32_t last = std::min(set.count, first + pass);
-    for (uint64_t o = begin * GROUP; o < stop; o += n_together) {
-      const uint64_t n = std::min(n_together, stop - o);
-      for (uint64_t i = 0; i < n; i++) coded.row(weights + (o + i) * w.row_bytes, n_in, buffer + i * n_record);
+    if (together && last - first >= MANY_FROM) {
+      const uint64_t in_super = n_record * GROUP_BYTES;
+      const uint64_t n_block = coded.form == CodedForm::scaled || coded.form == CodedForm::scaled_min ? n_record : n_record * (SUPER / 32);
+      uint8_t *const groups = groups_.data() + thread * group_bytes_;
+      for (uint64_t o = begin * GROUP; o < stop; o += 2 * GROUP) {
+        const uint8_t *two[2] = {groups, groups};  // a last group stands for two
+        for (uint64_t i = 0; i < 2 && o + i * GROUP < stop; i++) {
+          const uint64_t at = o + i * GROUP, n = std::min<uint64_t>(GROUP, stop - at);
+          code(at, n);
+          coded.group(buffer, n_record, uint32_t(n), n_record, groups + i * in_super);
+          two[i] = groups + i * in_super;
+        }
+        many_rows(coded.many, two, n_block, n_in, acts, first, last, thread, rows, o, std::min<uint64_t>(2 * GROUP, stop - o));
+      }
+      continue;
+    }
+    const uint64_t n_at_once = set.count <= TILE ? 1 : GROUP;  // few rows: a weight row's codes stay in the first-level cache
+    for (uint64_t o = begin * GROUP; o < stop; o += n_at_once) {
+      const uint64_t n = std::min(n_at_once, stop - o);
+      code(o, n);
       for (uint32_t row = first; row < last; row += TILE) {
         const uint32_t R = std::min(TILE, last - row);
         for (uint64_t i = 0; i < n; i++) {

@@ -31,7 +31,7 @@ class Matmul {
   // Makes room for jobs of up to n_rows rows against matrices of w.
   void reserve(uint64_t n_rows, const CpuTensor &w);
   void allocate();
-  uint64_t bytes() const { return acts_.size() + coded_.size() + weight_rows_.size() + wide_.size() + panels_.size(); }
+  uint64_t bytes() const { return acts_.size() + coded_.size() + groups_.size() + weight_rows_.size() + wide_.size() + panels_.size(); }
 
   // The job. Fill, then run(): x[row], y[output][row] over the rows of all sets.
   std::vector<const float *> x;
@@ -43,15 +43,18 @@ class Matmul {
 
  private:
   void encode(uint64_t n_in);
+  void many_rows(const ManyDot &many, const uint8_t *const *two, uint64_t n_block, uint64_t n_in, const ActRow *acts, uint32_t first, uint32_t last,
+                 uint32_t thread, float *const *rows, uint64_t o, uint64_t n);
   void packed_groups(const MatmulPart &part, uint64_t begin, uint64_t end, uint32_t thread);
   void coded_groups(const MatmulPart &part, uint64_t begin, uint64_t end, uint32_t thread);
   void row_groups(const MatmulPart &part, uint64_t begin, uint64_t end, uint32_t thread);
 
   ThreadPool &pool_;
   const Kernels &k_;
-  uint64_t act_bytes_ = 0, n_coded_ = 0, row_floats_ = 0, wide_bytes_ = 0, panel_floats_ = 0;
+  uint64_t act_bytes_ = 0, n_coded_ = 0, group_bytes_ = 0, row_floats_ = 0, wide_bytes_ = 0, panel_floats_ = 0;
   Buffer acts_;                       // encoded rows, in the order of x
   Buffer coded_;                      // a group of coded rows for each thread
+  Buffer groups_;                     // two groups of coded rows side by side for each thread
   Buffer wide_;                       // two expanded groups for each thread
   Buffer weight_rows_;                // decoded weight rows for each thread
   Buffer panels_;                     // a panel of float weights and its sums for each thread

@@ -100,6 +100,9 @@ void packed_matmuls() {
   }
 }
 
+// Random scales may be infinite: which NaN comes out then is free.
+bool same_number(float a, float b) { return memcmp(&a, &b, 4) == 0 || (std::isnan(a) && std::isnan(b)); }
+
 // Every type without a packed layout against float64 and, codes and products, bit for bit on all instruction sets.
 void coded_matmuls() {
   Random rnd(4);
@@ -115,20 +118,22 @@ void coded_matmuls() {
     double all_error = 0, all_norm = 0;
     for (uint64_t n_in : {uint64_t(t.block), uint64_t(t.block) * 5, uint64_t(t.block) * 19, uint64_t(2048)})
       for (int extreme = 0; extreme < 2; extreme++) {
-        const uint64_t n_super = act_records(n_in), n_rows = 5;
+        const uint64_t n_super = act_records(n_in), n_rows = 5, n_many = 11;
         std::vector<uint8_t> w = random_rows(rnd, type, n_rows, n_in, 0.05f);
         if (extreme) {  // any bytes are codes: scales of all sizes, codes at their ends
           for (uint8_t &b : w) b = uint8_t(rnd.next());
           std::fill(w.begin(), w.begin() + int64_t(w.size() / n_rows), 0xFF);
         }
-        const std::vector<float> x = rnd.floats(TILE * n_in);
-        std::vector<ActRow> act(TILE * n_super);
-        for (uint32_t r = 0; r < TILE; r++) kernels_portable.encode_row(x.data() + r * n_in, n_in, act.data() + r * n_super);
+        const std::vector<float> x = rnd.floats(n_many * n_in);
+        std::vector<ActRow> act(n_many * n_super);
+        for (uint32_t r = 0; r < n_many; r++) kernels_portable.encode_row(x.data() + r * n_in, n_in, act.data() + r * n_super);
+        std::vector<Coded> all(n_rows * n_super);
         for (uint64_t o = 0; o < n_rows; o++) {
           const uint8_t *row = w.data() + o * (w.size() / n_rows);
           std::vector<Coded> coded(n_super);
           memset(static_cast<void *>(coded.data()), 0x55, n_super * sizeof(Coded));
           kernels_portable.coded[at].row(row, n_in, coded.data());
+          memcpy(static_cast<void *>(all.data() + o * n_super), coded.data(), n_super * sizeof(Coded));
           float y[TILE];
           for (uint32_t r = 0; r < TILE; r++) kernels_portable.coded[at].dot[0](coded.data(), n_super, act.data() + r * n_super, n_super, y + r);
           if (!extreme) {
@@ -155,10 +160,31 @@ void coded_matmuls() {
             for (uint32_t R = 1; R <= TILE; R++) {
               std::vector<float> y2(R, NAN);
               k->coded[at].dot[R - 1](coded2.data(), n_super, act.data(), n_super, y2.data());
-              for (uint32_t r = 0; r < R; r++)  // random scales may be infinite: which NaN comes out is free
-                check(memcmp(y + r, &y2[r], 4) == 0 || (std::isnan(y[r]) && std::isnan(y2[r])), "coded matmul", t.name);
+              for (uint32_t r = 0; r < R; r++)
+                check(same_number(y[r], y2[r]), "coded matmul", t.name);
             }
           }
+        }
+        for (const Kernels *k : usable()) {  // rows side by side: 5 of them, and 3 of the second group
+          const CodedKernels &c = k->coded[at];
+          if (c.group == nullptr) continue;
+          std::vector<uint8_t> groups[2], wide(n_super * MANY_BYTES, 0x33);
+          const uint64_t n_block = c.form == CodedForm::scaled || c.form == CodedForm::scaled_min ? n_super : 8 * n_super;
+          for (uint32_t i = 0; i < 2; i++) {
+            groups[i].assign(n_super * GROUP_BYTES, 0x44);
+            c.group(all.data() + 2 * i * n_super, n_super, i == 0 ? 5 : 3, n_super, groups[i].data());
+            c.many.expand(groups[i].data(), n_block, i, wide.data());
+          }
+          const uint8_t *const both[2] = {groups[0].data(), groups[1].data()};
+          std::vector<float> y3(n_many * 2 * GROUP, NAN);
+          c.many.run(both, wide.data(), n_block, act.data(), n_super, n_many, y3.data());
+          for (uint32_t r = 0; r < n_many; r++)
+            for (uint64_t o = 0; o < n_rows; o++) {
+              float want;
+              kernels_portable.coded[at].dot[0](all.data() + o * n_super, n_super, act.data() + r * n_super, n_super, &want);
+              check(same_number(want, y3[r * 2 * GROUP + o]), "many coded rows", t.name);
+              if (o >= 2) check(same_number(want, y3[r * 2 * GROUP + GROUP + o - 2]), "many coded rows, second group", t.name);
+            }
         }
       }
     check(all_error <= 3e-8 * all_norm, "coded matmuls against float64", t.name);

@@ -1,8 +1,9 @@
-// packed_many_amx.h: up to 16 encoded activation rows against 16 packed output rows on AMX tiles, to the bits of packed_dot_portable.h.
+// packed_many_amx.h: up to 16 encoded activation rows against 16 output rows on AMX tiles, to the bits of packed_dot_portable.h and
+// coded_portable.h.
 //
-// K types: a weight's code times its block's scale, a whole number of at most 13 bits, is cut into two signed bytes, 64 w1 + w0, when a
+// Whole scales: a weight's code times its block's scale, a whole number of at most 13 bits, is cut into two signed bytes, 64 w1 + w0, when a
 // group is expanded. The rows' two bytes times the weight's two are four products, each summed over the superblock in one tile: exact, and no
-// scale stands between the blocks. Types with an f16 scale for each 32 values: two products a block, joined and scaled there.
+// scale stands between the blocks. A float for each 32 values: two products a block, joined and scaled there.
 //
 // cost    16 tile products of 16 x 16 x 64 a superblock, and 30 vector operations a row; expanding: some 1,500 operations a superblock and
 //         16 output rows, shared by all rows of a pass
@@ -48,7 +49,7 @@ static inline __m512i four_times(__m128i rows8) {
 }
 static inline __m128i eight_bytes(const void *p) { return _mm_loadl_epi64(static_cast<const __m128i *>(p)); }
 
-// Each type: DIGITS, or an f16 scale for each 32 values; MINS; values and scales of 8 rows.
+// Each type: DIGITS, or a float for each K values; MINS; values and scales of 8 rows.
 struct ManyQ4_K : SimdQ4_K {
   static constexpr bool DIGITS = true, MINS = true;
   static inline __m256i values(const Packed &w, int b, int v) { return codes(w, b, v); }
@@ -64,12 +65,28 @@ struct ManyQ6_K : SimdQ6_K {
   static inline __m256i values(const Packed &w, int b, int v) { return _mm256_sub_epi8(codes(w, b, v), _mm256_set1_epi8(32)); }
   static inline __m512i scale(const Packed &w, int b, int v) { return four_times(eight_bytes(w.scales[2 * b + v / 4])); }
 };
+template <bool MIN>
+struct ManyScaled {  // |code scale| <= 127 * 32
+  using Packed = GroupScaled;
+  static constexpr bool DIGITS = true, MINS = MIN;
+  static inline __m256i values(const Packed &w, int b, int v) { return load_i(w.codes[8 * b + v]); }
+  static inline __m512i scale(const Packed &w, int b, int v) { return four_times(eight_bytes(w.scales[2 * b + v / 4])); }
+};
+template <int N, bool MIN>
+struct ManyBlocks {
+  using Packed = GroupBlock;
+  static constexpr bool DIGITS = false, MINS = MIN, CODED = true;
+  static constexpr int K = N;
+  static inline __m256i values(const Packed &w, int v) { return load_i(w.codes[v]); }
+};
 struct ManyQ4_0 : SimdQ4_0 {
-  static constexpr bool DIGITS = false;
+  static constexpr bool DIGITS = false, MINS = false, CODED = false;
+  static constexpr int K = 32;
   static inline __m256i values(const Packed &w, int v) { return _mm256_sub_epi8(codes(w, v), _mm256_set1_epi8(8)); }
 };
 struct ManyQ8_0 : SimdQ8_0 {
-  static constexpr bool DIGITS = false;
+  static constexpr bool DIGITS = false, MINS = false, CODED = false;
+  static constexpr int K = 32;
   static inline __m256i values(const Packed &w, int v) { return load_i(w.qs[v]); }
 };
 
@@ -123,24 +140,21 @@ static void many_digits(const uint8_t *const *groups, const uint8_t *wide, uint6
     _tile_stored(1, c[1], 64);
     _tile_stored(2, c[2], 64);
     _tile_stored(3, c[3], 64);
-    const __m512 d = scales_f16x16(w[0][sb].d, w[1][sb].d);
-    __m512 dmin = _mm512_setzero_ps();
-    __m512i mins[4];
-    if constexpr (F::MINS) {
-      dmin = scales_f16x16(w[0][sb].dmin, w[1][sb].dmin);
-      min_pairs(w[0][sb], w[1][sb], mins);
-    }
-    for (uint32_t r = 0; r < n_rows; r++) {
-      const ActRow &row = x[r * stride];
-      const __m512i hi = _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(c[0][r]), 6), _mm512_load_si512(c[1][r]));
-      const __m512i lo = _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(c[2][r]), 6), _mm512_load_si512(c[3][r]));
-      __m512 value;
-      if constexpr (F::MINS) {
-        value = _mm512_fmsub_ps(d, joined16(hi, lo), _mm512_mul_ps(dmin, min_sums(mins, row)));
-      } else {
-        value = _mm512_mul_ps(d, joined16(hi, lo));
+    const auto with = [&](const auto &least) {
+      const __m512 d = scales16(w[0][sb].d, w[1][sb].d);
+      for (uint32_t r = 0; r < n_rows; r++) {
+        const ActRow &row = x[r * stride];
+        const __m512i hi = _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(c[0][r]), 6), _mm512_load_si512(c[1][r]));
+        const __m512i lo = _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(c[2][r]), 6), _mm512_load_si512(c[3][r]));
+        sums.add(r, sb, _mm512_mul_ps(least(d, joined16(hi, lo), row), _mm512_set1_ps(row.d)));
       }
-      sums.add(r, sb, _mm512_mul_ps(value, _mm512_set1_ps(row.d)));
+    };
+    if constexpr (F::MINS) {
+      const __m512 dmin = scales16(w[0][sb].dmin, w[1][sb].dmin);
+      const Minimums<typename F::Packed> mins(w[0][sb], w[1][sb]);
+      with([&](__m512 d, __m512 value, const ActRow &row) { return _mm512_fmsub_ps(d, value, _mm512_mul_ps(dmin, mins.sums(row))); });
+    } else {
+      with([](__m512 d, __m512 value, const ActRow &) { return _mm512_mul_ps(d, value); });
     }
   }
   _tile_release();
@@ -152,43 +166,44 @@ static void many_blocks(const uint8_t *const *groups, const uint8_t *wide, uint6
                         uint32_t n_rows, float *out) {
   const typename F::Packed *w[2] = {reinterpret_cast<const typename F::Packed *>(groups[0]),
                                     reinterpret_cast<const typename F::Packed *>(groups[1])};
+  constexpr uint64_t K = F::K, IN_SUPER = SUPER / K;
   const uint64_t n_super = (n_block + 7) / 8;
   Spans16 sums(n_super, n_rows);
   __m512 a[MANY_ROWS];
   alignas(64) int32_t c[4][MANY_ROWS][16];
-  configure_tiles(n_rows, 32);
+  configure_tiles(n_rows, uint32_t(K));
   for (uint64_t sb = 0; sb < n_super; sb++, wide += MANY_BYTES) {
     const ActRow *x = act + sb;
+    const typename F::Packed *w0 = w[0] + 8 * sb, *w1 = w[1] + 8 * sb;
     for (uint32_t r = 0; r < n_rows; r++) a[r] = _mm512_setzero_ps();
-    const uint64_t n = n_block - 8 * sb < 8 ? n_block - 8 * sb : 8;
+    const uint64_t left = (n_block - 8 * sb) * 32 / K, n = left < IN_SUPER ? left : IN_SUPER;
     for (uint64_t b = 0; b < n; b += 2) {  // two blocks at a time; the second may be past the end
       const bool two = b + 1 < n;
       _tile_zero(0);
       _tile_zero(1);
-      _tile_loadd(6, wide + 512 * b, 64);
-      _tile_loadd(4, x->hi + 32 * b, long(stride * sizeof(ActRow)));
+      _tile_loadd(6, wide + 16 * K * b, 64);
+      _tile_loadd(4, x->hi + K * b, long(stride * sizeof(ActRow)));
       _tile_dpbssd(0, 4, 6);
-      _tile_loadd(5, x->lo + 32 * b, long(stride * sizeof(ActRow)));
+      _tile_loadd(5, x->lo + K * b, long(stride * sizeof(ActRow)));
       _tile_dpbssd(1, 5, 6);
       _tile_stored(0, c[0], 64);
       _tile_stored(1, c[1], 64);
       if (two) {
         _tile_zero(2);
         _tile_zero(3);
-        _tile_loadd(7, wide + 512 * (b + 1), 64);
-        _tile_loadd(4, x->hi + 32 * (b + 1), long(stride * sizeof(ActRow)));
+        _tile_loadd(7, wide + 16 * K * (b + 1), 64);
+        _tile_loadd(4, x->hi + K * (b + 1), long(stride * sizeof(ActRow)));
         _tile_dpbssd(2, 4, 7);
-        _tile_loadd(5, x->lo + 32 * (b + 1), long(stride * sizeof(ActRow)));
+        _tile_loadd(5, x->lo + K * (b + 1), long(stride * sizeof(ActRow)));
         _tile_dpbssd(3, 5, 7);
         _tile_stored(2, c[2], 64);
         _tile_stored(3, c[3], 64);
       }
-      const uint64_t at = 8 * sb + b;
-      const __m512 d0 = scales_f16x16(w[0][at].d, w[1][at].d);
-      const __m512 d1 = two ? scales_f16x16(w[0][at + 1].d, w[1][at + 1].d) : d0;
+      const __m512 d0 = block_scales<F>(w0, w1, b), d1 = two ? block_scales<F>(w0, w1, b + 1) : d0;
       for (uint32_t r = 0; r < n_rows; r++) {
-        a[r] = _mm512_fmadd_ps(d0, joined16(_mm512_load_si512(c[0][r]), _mm512_load_si512(c[1][r])), a[r]);
-        if (two) a[r] = _mm512_fmadd_ps(d1, joined16(_mm512_load_si512(c[2][r]), _mm512_load_si512(c[3][r])), a[r]);
+        const ActRow &row = x[r * stride];
+        a[r] = add_block<F>(a[r], d0, joined16(_mm512_load_si512(c[0][r]), _mm512_load_si512(c[1][r])), w0 + b, w1 + b, row, b);
+        if (two) a[r] = add_block<F>(a[r], d1, joined16(_mm512_load_si512(c[2][r]), _mm512_load_si512(c[3][r])), w0 + b + 1, w1 + b + 1, row, b + 1);
       }
     }
     for (uint32_t r = 0; r < n_rows; r++) sums.add(r, sb, _mm512_mul_ps(a[r], _mm512_set1_ps(x[r * stride].d)));

@@ -22,9 +22,18 @@
 #define BL_MANY \
   { {expand_many<ManyQ4_0>, many<ManyQ4_0>}, {expand_many<ManyQ8_0>, many<ManyQ8_0>}, {expand_many<ManyQ4_K>, many<ManyQ4_K>}, \
     {expand_many<ManyQ5_K>, many<ManyQ5_K>}, {expand_many<ManyQ6_K>, many<ManyQ6_K>} }
+#define BL_MANY_scaled ManyScaled<false>
+#define BL_MANY_scaled_min ManyScaled<true>
+#define BL_MANY_blocks ManyBlocks<32, false>
+#define BL_MANY_blocks_min ManyBlocks<32, true>
+#define BL_MANY_blocks16 ManyBlocks<16, false>
+#define BL_MANY_CODED(form) \
+  coded_group<CodedForm::form>, { expand_many<BL_MANY_##form>, many<BL_MANY_##form> }
 #else
 #define BL_MANY \
   { {nullptr, nullptr}, {nullptr, nullptr}, {nullptr, nullptr}, {nullptr, nullptr}, {nullptr, nullptr} }
+#define BL_MANY_CODED(form) \
+  nullptr, { nullptr, nullptr }
 #endif
 #include "index.h"
 #include "quantize_row.h"
@@ -32,7 +41,7 @@
 #define BL_TILES(kernel) \
   { kernel<1>, kernel<2>, kernel<3>, kernel<4> }
 #define BL_CODED(type, name, Block, n, form) \
-  {coded_row<Block, n>, {coded_dot<CodedForm::form, 1>, coded_dot<CodedForm::form, 2>, coded_dot<CodedForm::form, 3>, coded_dot<CodedForm::form, 4>}},
+  {CodedForm::form, coded_row<Block, n>, {coded_dot<CodedForm::form, 1>, coded_dot<CodedForm::form, 2>, coded_dot<CodedForm::form, 3>, coded_dot<CodedForm::form, 4>}, BL_MANY_CODED(form)},
 #define BL_FLOAT_TILES(type) \
   { float_dot<type, 1>, float_dot<type, 2>, float_dot<type, 3>, float_dot<type, 4> }
 
