@@ -165,30 +165,30 @@ static inline void add_scaled_super(const Coded &c, const ActRow *const *x, floa
   }
 }
 
+// A block's sums are small: 128 H + L, at most 127 * 8192 * 32, is exact in i32, and joined() is it rounded once.
 template <CodedForm F>
 static inline float blocks_super(const Coded &c, const ActRow &x) {
-  const __m256i sign = splat(-128), ones = _mm256_set1_epi16(1);
+  const __m256i sign = splat(-128), ones = _mm256_set1_epi16(1), high = _mm256_set1_epi16(128);
   constexpr int N = F == CodedForm::blocks16 ? 16 : 8;
-  __m256i h[N], l[N];
+  __m256i sum[N];
 #pragma GCC unroll 8
   for (int b = 0; b < 8; b++) {
     const __m256i codes = _mm256_xor_si256(load_i(c.code + 32 * b), sign);
-    const __m256i hi = _mm256_madd_epi16(_mm256_maddubs_epi16(codes, load_i(x.hi + 32 * b)), ones);
-    const __m256i lo = _mm256_madd_epi16(_mm256_maddubs_epi16(codes, load_i(x.lo + 32 * b)), ones);
+    const __m256i hi = _mm256_madd_epi16(_mm256_maddubs_epi16(codes, load_i(x.hi + 32 * b)), high);
+    const __m256i all = _mm256_add_epi32(hi, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, load_i(x.lo + 32 * b)), ones));
     if constexpr (N == 16) {  // halves apart
-      h[2 * b] = _mm256_zextsi128_si256(_mm256_castsi256_si128(hi)), h[2 * b + 1] = _mm256_zextsi128_si256(_mm256_extracti128_si256(hi, 1));
-      l[2 * b] = _mm256_zextsi128_si256(_mm256_castsi256_si128(lo)), l[2 * b + 1] = _mm256_zextsi128_si256(_mm256_extracti128_si256(lo, 1));
+      sum[2 * b] = _mm256_zextsi128_si256(_mm256_castsi256_si128(all)), sum[2 * b + 1] = _mm256_zextsi128_si256(_mm256_extracti128_si256(all, 1));
     } else {
-      h[b] = hi, l[b] = lo;
+      sum[b] = all;
     }
   }
   float parts[N];
 #pragma GCC unroll 2
   for (int i = 0; i < N; i += 8) {
-    const int16_t *sum_hi = N == 16 ? x.sum16[0] + i : x.sum32[0], *sum_lo = N == 16 ? x.sum16[1] + i : x.sum32[1];
-    const __m256i hi = _mm256_sub_epi32(sums8(h + i), _mm256_slli_epi32(_mm256_cvtepi16_epi32(load16(sum_hi)), 7));
-    const __m256i lo = _mm256_sub_epi32(sums8(l + i), _mm256_slli_epi32(_mm256_cvtepi16_epi32(load16(sum_lo)), 7));
-    _mm256_storeu_ps(parts + i, joined(hi, lo));
+    const __m256i sum_hi = _mm256_cvtepi16_epi32(load16(N == 16 ? x.sum16[0] + i : x.sum32[0]));
+    const __m256i sum_lo = _mm256_cvtepi16_epi32(load16(N == 16 ? x.sum16[1] + i : x.sum32[1]));
+    const __m256i too_much = _mm256_slli_epi32(_mm256_add_epi32(_mm256_slli_epi32(sum_hi, 7), sum_lo), 7);
+    _mm256_storeu_ps(parts + i, _mm256_cvtepi32_ps(_mm256_sub_epi32(sums8(sum + i), too_much)));
   }
   return blocks_value<F>(c, parts, x);
 }
