@@ -6,7 +6,7 @@ import { type Command, EXIT } from "./command.ts";
 import { COMMON, MODEL_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { UsageError } from "../core/errors.ts";
-import { modelPath } from "./model_file.ts";
+import { modelPath, openSource } from "./model_file.ts";
 import { contextOf, deviceName, threadsOf } from "./open.ts";
 import { formatAmount } from "./progress.ts";
 import type { CacheType } from "../core/plan/plan.ts";
@@ -78,7 +78,6 @@ export const bench: Command = {
   ],
   async run({ flags, io }) {
     const { openBackend } = await import("../ffi/mod.ts");
-    const { openGguf } = await import("../core/gguf/read.ts");
     const { Engine } = await import("../core/engine/mod.ts");
     const { benchCase, bytesPerToken, runBench } = await import("../core/engine/bench.ts");
     const prompts = numbers(flags.str("n-prompt")!, "n-prompt"), decodes = numbers(flags.str("n-gen")!, "n-gen");
@@ -98,8 +97,8 @@ export const bench: Command = {
     const cached = Math.max(...cases.map((c) => (c.depth + c.n_prompt + c.n_decode + 64) * c.n_seq));
 
     const path = await modelPath(flags, io);
-    using file = openGguf(path);
     using opened = openBackend(deviceName(flags), { threads: threadsOf(flags, io) });
+    using file = await openSource(path, io, opened.backend);
     const bandwidth = flags.has("bandwidth")
       ? flags.num("bandwidth")! * 1e9
       : opened.device.kind === "cpu"

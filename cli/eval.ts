@@ -142,7 +142,7 @@ export const evaluate: Command = {
     } else {
       const n_window = flags.num("window")!, skip = flags.num("skip")!;
       const sources = await readSources(flags);
-      const n_ctx = scoreContext(flags), originals = await openTokenizer(base);
+      const n_ctx = scoreContext(flags), originals = await openTokenizer(base, io);
       const bos = useBos(originals, flags.bool("bos") || undefined);
       shape = { n_window, skip, bos, kl_support: "the whole vocabulary" };
       const cut = { n_window, skip, bos, n_ctx };

@@ -2,8 +2,10 @@
  * Which model file a command works on: the one of `--model`, or a downloaded one of `--hf-repo`.
  * @module
  */
+import type { ModelSource } from "../core/arch/mod.ts";
 import { fileSource } from "../core/bytes.ts";
 import { UsageError } from "../core/errors.ts";
+import type { Backend } from "../core/program/backend.ts";
 import type { Pulled } from "../hub/mod.ts";
 import type { Flags } from "./command.ts";
 import type { Io } from "./io.ts";
@@ -32,13 +34,40 @@ export async function pullFromFlags(name: string, flags: Flags, io: Io): Promise
 }
 
 /**
- * The path of the model that the flags name, a file that can be opened. Flags: `MODEL_SOURCE_FLAGS`.
+ * The path of the model that the flags name: a folder, or a file that can be opened. Flags: `MODEL_SOURCE_FLAGS`.
  * @throws {UsageError} `usage.missing_flag`, `usage.model` · `format.unreadable`
  */
 export async function modelPath(flags: Flags, io: Io): Promise<string> {
   const path = await namedModel(flags, io);
-  fileSource(path).close(); // before a device is opened for it
+  if (!isFolder(path)) fileSource(path).close(); // before a device is opened for it
   return path;
+}
+
+function isFolder(path: string): boolean {
+  try {
+    return Deno.statSync(path).isDirectory;
+  } catch {
+    return false; // the file's own error says more
+  }
+}
+
+/**
+ * Opens the headers of a model: a GGUF file, or a Hugging Face folder as the file it would become.
+ * @param backend Encodes Q8_0 for checkpoints in 8 bits; a slower encoder does it where left out.
+ */
+export async function openSource(path: string, io: Io, backend?: Backend): Promise<ModelSource> {
+  if (!isFolder(path)) {
+    const { openGguf } = await import("../core/gguf/read.ts");
+    return openGguf(path);
+  }
+  const { openFolderModel } = await import("../quantize/folder_model.ts");
+  const { formatBytes } = await import("../core/plan/plan.ts");
+  const model = openFolderModel(path, backend ? { quantize: (job) => backend.quantize(job) } : {});
+  for (const w of model.warnings) io.warn(w);
+  for (const { type, n, bytes } of model.converted) {
+    io.note(`${n} tensors of ${path} become ${type.name} while they load (${formatBytes(bytes)})`);
+  }
+  return model;
 }
 
 async function namedModel(flags: Flags, io: Io): Promise<string> {

@@ -7,7 +7,7 @@ import type { OpenedModel } from "../ffi/mod.ts";
 import { type CacheType, describePlan } from "../core/plan/plan.ts";
 import type { Flags } from "./command.ts";
 import type { Io } from "./io.ts";
-import { modelPath } from "./model_file.ts";
+import { modelPath, openSource } from "./model_file.ts";
 
 /** The device that the flags name, in our spelling; llama.cpp says `none` and `CUDA0`. */
 export function deviceName(flags: Flags): string {
@@ -51,7 +51,7 @@ export async function openModelFromFlags(flags: Flags, io: Io, options: OpenOpti
   const n_ctx = options.n_ctx ?? contextOf(flags);
   let bar: ReturnType<Io["bar"]> | undefined;
   const start = performance.now();
-  const opened = await openModel(path, {
+  const opened = await openModel((backend) => openSource(path, io, backend), {
     device: deviceName(flags),
     threads: threadsOf(flags, io),
     ...(n_ctx === undefined ? {} : { n_ctx }),

@@ -7,7 +7,9 @@ import { UsageError } from "../core/errors.ts";
 import { parseJson } from "../core/json.ts";
 import { type Command, EXIT, type Flags, type Invocation } from "./command.ts";
 import { COMMON } from "./flags.ts";
+import type { Io } from "./io.ts";
 import { answerLines } from "./lines.ts";
+import { openSource } from "./model_file.ts";
 import { readText } from "./text_file.ts";
 
 export const template: Command = {
@@ -36,7 +38,7 @@ export const template: Command = {
         hint: "redirect the file: bloomery template --jsonl ... < FILE",
       });
     }
-    const chat = await openTemplate(flags);
+    const chat = await openTemplate(flags, io);
     if (flags.bool("jsonl")) return await answerLines(io, (line) => ({ prompt: render(chat, line) }));
     const text = args[0] === undefined ? await new Response(Deno.stdin.readable).text() : readText(args[0]);
     const prompt = render(chat, text);
@@ -46,7 +48,7 @@ export const template: Command = {
   },
 };
 
-async function openTemplate(flags: Flags): Promise<ChatTemplate> {
+async function openTemplate(flags: Flags, io: Io): Promise<ChatTemplate> {
   const file = flags.str("template"), model = flags.str("model");
   if (file === undefined && model === undefined) {
     throw new UsageError("usage.missing_flag", "Cannot render without a template: found neither --template nor -m", {
@@ -54,7 +56,7 @@ async function openTemplate(flags: Flags): Promise<ChatTemplate> {
     });
   }
   const { ChatTemplate } = await import("../core/chat/template.ts");
-  const own = model === undefined ? undefined : await fromModel(model);
+  const own = model === undefined ? undefined : await fromModel(model, io);
   const source = file === undefined ? own?.source : readText(file, "template");
   if (source === undefined) {
     throw new UsageError("usage.no_template", `Cannot render with ${model}: it has no tokenizer.chat_template`, {
@@ -72,9 +74,11 @@ async function openTemplate(flags: Flags): Promise<ChatTemplate> {
 }
 
 /** The template of a GGUF file and the texts of its tokens; the vocabulary itself is not built for that. */
-async function fromModel(path: string): Promise<{ source: string | undefined; bos: string; eos: string }> {
-  const { openGguf } = await import("../core/gguf/read.ts");
-  using file = openGguf(path);
+async function fromModel(
+  path: string,
+  io: Io,
+): Promise<{ source: string | undefined; bos: string; eos: string }> {
+  using file = await openSource(path, io);
   const m = file.metadata;
   const tokens = m.strs("tokenizer.ggml.tokens", undefined);
   const text = (key: string) => {

@@ -6,8 +6,9 @@ import { UsageError } from "../core/errors.ts";
 import type { EncodeOptions, Tokenizer } from "../core/tokenizer/mod.ts";
 import { type Command, EXIT, type Invocation } from "./command.ts";
 import { COMMON, MODEL_SOURCE_FLAGS } from "./flags.ts";
+import type { Io } from "./io.ts";
 import { answerLines } from "./lines.ts";
-import { modelPath } from "./model_file.ts";
+import { modelPath, openSource } from "./model_file.ts";
 
 export const tokenize: Command = {
   name: "tokenize",
@@ -36,7 +37,7 @@ export const tokenize: Command = {
         hint: "leave the text out, or --jsonl",
       });
     }
-    const tokenizer = await openTokenizer(await modelPath(flags, io));
+    const tokenizer = await openTokenizer(await modelPath(flags, io), io);
     for (const warning of tokenizer.warnings) io.warn(warning);
     const options = { addSpecial: !flags.bool("no-bos"), parseSpecial: flags.bool("parse-special") };
     if (flags.bool("jsonl")) return await answerLines(io, (line) => answerLine(tokenizer, options, line));
@@ -52,12 +53,9 @@ export const tokenize: Command = {
 };
 
 /** The vocabulary of a model, from its header alone. */
-export async function openTokenizer(path: string): Promise<Tokenizer> {
-  const [{ openGguf }, { tokenizerFromGguf }] = await Promise.all([
-    import("../core/gguf/read.ts"),
-    import("../core/tokenizer/mod.ts"),
-  ]);
-  using file = openGguf(path);
+export async function openTokenizer(path: string, io: Io): Promise<Tokenizer> {
+  const { tokenizerFromGguf } = await import("../core/tokenizer/mod.ts");
+  using file = await openSource(path, io);
   return tokenizerFromGguf(file.metadata);
 }
 

@@ -7,7 +7,8 @@ import { ChatFormat, type ChatPrompt } from "./chat/format.ts";
 import type { ChatMessage } from "./chat/messages.ts";
 import { Engine, type EngineOptions, type Sequence } from "./engine/mod.ts";
 import { EngineError, TextError } from "./errors.ts";
-import { type GgufFile, openGguf } from "./gguf/read.ts";
+import type { ModelSource } from "./arch/mod.ts";
+import { openGguf } from "./gguf/read.ts";
 import type { Backend } from "./program/backend.ts";
 import { defaultSampling, Sampler, type SamplingParams } from "./sampling/mod.ts";
 import { type Tokenizer, tokenizerFromGguf } from "./tokenizer/mod.ts";
@@ -55,16 +56,23 @@ export interface Piece {
 /** A model with its vocabulary and templates: text in, text out. Hold it with `using`. */
 export class LanguageModel implements Disposable {
   private constructor(
-    readonly file: GgufFile,
+    readonly file: ModelSource,
     readonly engine: Engine,
     readonly tokenizer: Tokenizer,
     /** The model's way of chatting; undefined when the file has no template. */
     readonly format: ChatFormat | undefined,
   ) {}
 
-  /** Opens a file, plans and loads it on a backend's device. */
-  static async load(path: string, backend: Backend, options: LanguageModelOptions = {}): Promise<LanguageModel> {
-    const file = openGguf(path);
+  /**
+   * Plans and loads a model on a backend's device.
+   * @param from A GGUF file's path, or a model that is open already; it is closed with the result, and on an error.
+   */
+  static async load(
+    from: string | ModelSource,
+    backend: Backend,
+    options: LanguageModelOptions = {},
+  ): Promise<LanguageModel> {
+    const file = typeof from === "string" ? openGguf(from) : from;
     let engine: Engine | undefined;
     try {
       const tokenizer = tokenizerFromGguf(file.metadata);
@@ -219,7 +227,7 @@ export class LanguageModel implements Disposable {
 }
 
 /** The file's chat template as a format; undefined when it has none. */
-function readFormat(file: GgufFile, tokenizer: Tokenizer): ChatFormat | undefined {
+function readFormat(file: ModelSource, tokenizer: Tokenizer): ChatFormat | undefined {
   const source = file.metadata.str("tokenizer.chat_template", undefined);
   if (source === undefined) return undefined;
   const textOf = (id: number | null) => id === null ? "" : tokenizer.decode([id], { special: true });

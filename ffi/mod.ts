@@ -2,6 +2,7 @@
  * Choosing and opening a backend by name, and a model on it.
  * @module
  */
+import type { ModelSource } from "../core/arch/mod.ts";
 import { UsageError } from "../core/errors.ts";
 import { LanguageModel, type LanguageModelOptions } from "../core/language_model.ts";
 import type { Backend, DeviceInfo } from "../core/program/backend.ts";
@@ -67,7 +68,7 @@ export interface OpenedModel extends Disposable {
 }
 
 /**
- * Opens a GGUF model on a device.
+ * Opens a model on a device: a GGUF file by its path, or one that is open already, such as a checkpoint's folder.
  * @example
  * ```ts ignore
  * using opened = await openModel("model.gguf", { device: "cpu" });
@@ -76,13 +77,14 @@ export interface OpenedModel extends Disposable {
  * ```
  */
 export async function openModel(
-  path: string,
+  from: string | ModelSource | ((backend: Backend) => ModelSource | Promise<ModelSource>),
   options: Omit<LanguageModelOptions, "device"> & { device?: string; threads?: number } = {},
 ): Promise<OpenedModel> {
   const { device: name, threads, ...rest } = options;
   const { backend, device } = openBackend(name, threads === undefined ? {} : { threads });
   try {
-    const model = await LanguageModel.load(path, backend, { ...rest, device: device.index });
+    const source = typeof from === "function" ? await from(backend) : from;
+    const model = await LanguageModel.load(source, backend, { ...rest, device: device.index });
     return {
       model,
       backend,

@@ -69,11 +69,11 @@ export function lacksTemplate(model: LanguageModel): boolean {
 export function servedModel(model: LanguageModel, options: ServedModelOptions = {}): ServedModel {
   const { file, engine, tokenizer } = model;
   const { metadata } = file;
-  const path = file.paths[0];
+  const path = file.name;
   const label = metadata.int("general.file_type", undefined);
   const ftype = label === undefined ? undefined : fileTypeName(label);
   return {
-    id: options.id ?? path.replace(/^.*[/\\]/, "").replace(/\.gguf$/i, ""),
+    id: options.id ?? path.replace(/[/\\]+$/, "").replace(/^.*[/\\]/, "").replace(/\.gguf$/i, ""),
     aliases: options.aliases ?? [],
     path,
     created: Math.floor(Date.now() / 1000),

@@ -4,10 +4,41 @@
  * @module
  */
 import { ModelError } from "../errors.ts";
-import type { GgufFile } from "../gguf/read.ts";
+import type { GgufTensor } from "../gguf/header.ts";
+import type { Metadata } from "../gguf/metadata.ts";
+import type { TensorSource } from "../program/backend.ts";
 
-/** The file as an architecture sees it. */
-export type ModelFile = Pick<GgufFile, "name" | "metadata" | "has" | "find" | "tensor" | "tensors" | "readTensor">;
+/** A tensor of a model, wherever its bytes are. */
+export type ModelTensor = Pick<GgufTensor, "name" | "type" | "ne" | "bytes">;
+
+/** A model's headers, as an architecture sees them. */
+export interface ModelFile {
+  /** What messages call it: a path. */
+  readonly name: string;
+  /** Of the file. */
+  readonly metadata: Metadata;
+  /** All of them, in file order. */
+  readonly tensors: readonly ModelTensor[];
+  /** Whether there is a tensor of this name. */
+  has(name: string): boolean;
+  /** The tensor, or undefined. */
+  find(name: string): ModelTensor | undefined;
+  /**
+   * A tensor by name.
+   * @throws {ModelError} `model.missing_tensor`
+   */
+  tensor(name: string): ModelTensor;
+  /** All bytes of a tensor. Not to be written to. */
+  readTensor(t: ModelTensor): Uint8Array;
+}
+
+/** What a model is loaded from: a GGUF file, or a checkpoint seen as the file it would become. */
+export interface ModelSource extends ModelFile, Disposable {
+  /** A tensor for a backend: its place in a file, or its bytes where no file has them as they are. */
+  source(t: ModelTensor): TensorSource | Promise<TensorSource>;
+  /** Closes the files. */
+  close(): void;
+}
 
 /** Keys of an architecture that do not change what is computed. */
 const WITHOUT_EFFECT = new Set([

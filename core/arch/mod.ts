@@ -46,7 +46,7 @@ import { unpublished } from "./unpublished.ts";
 import { ModelError } from "../errors.ts";
 
 export type { Architecture, Spec } from "./architecture.ts";
-export type { ModelFile } from "./keys.ts";
+export type { ModelFile, ModelSource, ModelTensor } from "./keys.ts";
 
 /** All architectures this version runs. */
 // deno-lint-ignore no-explicit-any

@@ -5,7 +5,7 @@
  */
 import { EngineError, UsageError } from "../errors.ts";
 import { bindModel, buildProgram, type Model, OUTPUTS } from "../arch/model.ts";
-import type { ModelFile, Spec } from "../arch/mod.ts";
+import type { ModelSource, Spec } from "../arch/mod.ts";
 import { chooseContext } from "../plan/context.ts";
 import { type CacheType, PAGE_SIZE, type Plan, planModel } from "../plan/plan.ts";
 import type {
@@ -124,6 +124,8 @@ export class Engine implements Disposable {
   #busy = false;
 
   private constructor(
+    /** Where weights come from. */
+    private readonly file: ModelSource,
     readonly backend: Backend,
     /** @internal */
     readonly model: Model,
@@ -146,7 +148,7 @@ export class Engine implements Disposable {
    * Plans, loads and prepares a model.
    * @throws {ModelError} {@link PlanError} {@link NativeError}
    */
-  static async load(file: ModelFile, backend: Backend, options: EngineOptions = {}): Promise<Engine> {
+  static async load(file: ModelSource, backend: Backend, options: EngineOptions = {}): Promise<Engine> {
     const engine = Engine.plan(file, backend, options);
     try {
       await engine.loadWeights(options.onProgress);
@@ -162,7 +164,7 @@ export class Engine implements Disposable {
    * @throws {ModelError} {@link PlanError}
    * @internal
    */
-  static plan(file: ModelFile, backend: Backend, options: EngineOptions = {}): Engine {
+  static plan(file: ModelSource, backend: Backend, options: EngineOptions = {}): Engine {
     const model = bindModel(file);
     const n_ubatch = options.n_ubatch ?? 512;
     const index = options.device ?? 0;
@@ -195,7 +197,7 @@ export class Engine implements Disposable {
     const plan = planFor(n_ctx, device);
     for (const warning of model.warnings) options.onWarning?.(warning);
     const topK = Math.min(options.topK ?? 64, model.spec.n_vocab);
-    const engine = new Engine(backend, model, plan, n_ctx, nextPowerOfTwo(n_ubatch), topK);
+    const engine = new Engine(file, backend, model, plan, n_ctx, nextPowerOfTwo(n_ubatch), topK);
     engine.contextReason = chosen?.reason;
     return engine;
   }
@@ -471,7 +473,7 @@ export class Engine implements Disposable {
         const { type, ne, uses } = w;
         const handle = await this.backend.loadTensor({ device, type, ne, uses, source: await this.#source(w) });
         this.#weights.set(w.name, handle);
-        done += w.constant ? 0 : this.model.file.tensor(w.name).bytes;
+        done += w.constant ? 0 : this.file.tensor(w.name).bytes;
         onProgress?.(done, this.plan.weight_bytes);
       }
     };
@@ -485,10 +487,10 @@ export class Engine implements Disposable {
 
   async #source(w: WeightDesc): Promise<TensorSource> {
     if (w.constant) return { data: bytesOf(w.constant) };
-    const t = this.model.file.tensor(w.name);
-    if (!w.decode) return { path: t.path, offset: t.offset, bytes: t.bytes };
+    const t = this.file.tensor(w.name);
+    if (!w.decode) return await this.file.source(t);
     const n = w.ne.reduce((a, b) => a * b, 1);
-    return { data: bytesOf(await this.backend.dequantize(t.type, this.model.file.readTensor(t), n)) };
+    return { data: bytesOf(await this.backend.dequantize(t.type, this.file.readTensor(t), n)) };
   }
 }
 

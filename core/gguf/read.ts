@@ -25,6 +25,17 @@ export interface GgufShard {
   readonly dataStart: number;
 }
 
+/**
+ * The error of a tensor that a model needs and does not have.
+ * @internal
+ */
+export function missingTensor(file: string, tensor: string): ModelError {
+  return new ModelError("model.missing_tensor", `Cannot find tensor "${tensor}" in ${file}`, {
+    at: { file, tensor },
+    hint: "the file is not a complete model of its architecture: convert it again",
+  });
+}
+
 /** How a file is opened. */
 export interface OpenGgufOptions {
   /** How the other files of a split set are opened; by path where left out. */
@@ -99,10 +110,12 @@ export class GgufFile implements Disposable {
   tensor(name: string): GgufTensor {
     const t = this.#byName.get(name);
     if (t) return t;
-    throw new ModelError("model.missing_tensor", `Cannot find tensor "${name}" in ${this.name}`, {
-      at: { file: this.name, tensor: name },
-      hint: "the file is not a complete model of its architecture: convert it again",
-    });
+    throw missingTensor(this.name, name);
+  }
+
+  /** Where the bytes of a tensor are. */
+  source(t: GgufTensor): { path: string; offset: number; bytes: number } {
+    return { path: t.path, offset: t.offset, bytes: t.bytes };
   }
 
   /**

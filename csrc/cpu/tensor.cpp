@@ -53,8 +53,8 @@ CpuTensor::CpuTensor(ThreadPool &pool, const TensorSource &s) {
     if (s.file != nullptr) release(s.data, s.n_bytes);
     return;
   }
-  // A table that rows are only taken from may be far larger than memory: it stays in the file wherever its numbers can be read.
-  const bool aligned = reinterpret_cast<uintptr_t>(s.data) % ((s.uses & (BL_USE_MUL_MAT | BL_USE_VECTOR)) == 0 ? t.bytes : 32) == 0;
+  // It stays in the file wherever its numbers can be read: a checkpoint aligns them to their own size only.
+  const bool aligned = reinterpret_cast<uintptr_t>(s.data) % t.bytes == 0;
   if (s.file != nullptr && (s.uses & BL_USE_VECTOR) == 0 && (aligned || t.block > 1)) {
     file_ = s.file;
     rows = s.data;

@@ -81,6 +81,8 @@ export interface PreparedTensors extends Disposable {
    * that f16 cannot hold; both name tensor, row and column.
    */
   read(tensor: PreparedTensor, row: number, rows: number): Promise<Uint8Array>;
+  /** The same at once, without the encoder of the options. */
+  readNow(tensor: PreparedTensor, row: number, rows: number): Uint8Array;
   /** The byte range of these rows in a file of the checkpoint, where it stores them in the wanted form. */
   locate(tensor: PreparedTensor, row: number, rows: number): FileRange | undefined;
   close(): void;
@@ -282,7 +284,11 @@ class Preparation {
     return {
       tensors: planned.map((p) => p.info),
       wide: planned.filter((p) => p.view.wideActivations).map((p) => p.info.name).sort(),
-      read: (tensor, row, rows) => readRows(tensor, viewOf(tensor), row, rows, options.quantize),
+      read: async (tensor, row, rows) => {
+        const got = readRows(tensor, viewOf(tensor), row, rows, options.quantize);
+        return got instanceof Uint8Array ? got : await got;
+      },
+      readNow: (tensor, row, rows) => readRows(tensor, viewOf(tensor), row, rows),
       locate(tensor, row, rows) {
         const view = viewOf(tensor);
         if (tensor.type.name !== view.dtype.toLowerCase()) return undefined;
@@ -422,14 +428,22 @@ class Preparation {
 
 const FLOATS: ReadonlySet<string> = new Set<FloatType>(["F32", "F16", "BF16"]);
 
-/** Rows of a view in a tensor's type, checked. */
-async function readRows(
+/** Rows of a view in a tensor's type, checked; later where `quantize` encodes them. */
+function readRows(t: PreparedTensor, view: View, row: number, rows: number): Uint8Array;
+function readRows(
   t: PreparedTensor,
   view: View,
   row: number,
   rows: number,
   quantize: RowQuantizer | undefined,
-): Promise<Uint8Array> {
+): Uint8Array | Promise<Uint8Array>;
+function readRows(
+  t: PreparedTensor,
+  view: View,
+  row: number,
+  rows: number,
+  quantize?: RowQuantizer,
+): Uint8Array | Promise<Uint8Array> {
   const n = t.ne[0];
   const bytes = view.read(row * n, rows * n);
   if (!FLOATS.has(view.dtype)) return bytes;
@@ -449,7 +463,8 @@ async function readRows(
     const src = toF32(bytes, from);
     if (src !== bytes) release(bytes);
     const job = { srcType: ggmlType("f32"), src, dstType: t.type, n_rows: rows, n_per_row: n };
-    const blocks = quantize ? await quantize(job) : encodeQ8_0(f32Of(src));
+    if (quantize) return quantize(job).finally(() => release(src));
+    const blocks = encodeQ8_0(f32Of(src));
     release(src);
     return blocks;
   }
