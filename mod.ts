@@ -95,7 +95,7 @@ export {
 } from "./core/chat/mod.ts";
 export { defaultSampling, Sampler, type SamplerName, samplerNames, type SamplingParams } from "./core/sampling/mod.ts";
 export { Engine, type EngineOptions, type Sequence, type StepOutput, type StepRequest } from "./core/engine/mod.ts";
-export type { Backend, DeviceInfo, FileRange } from "./core/program/backend.ts";
+export type { Backend, DeviceInfo, FileRange, TensorSource } from "./core/program/backend.ts";
 export { type CachePlan, type CacheType, describePlan, type Plan } from "./core/plan/plan.ts";
 export {
   type ChatOptions,
@@ -105,6 +105,8 @@ export {
   type Piece,
   type StopReason,
 } from "./core/language_model.ts";
+export type { ModelFile, ModelSource, ModelTensor } from "./core/arch/mod.ts";
+export { type FolderModel, openFolderModel } from "./quantize/folder_model.ts";
 export { openBackend, type OpenedBackend, type OpenedModel, openModel } from "./ffi/mod.ts";
 export {
   type EarlyProgress,

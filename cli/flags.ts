@@ -33,7 +33,7 @@ export const COMMON = {
     type: "string",
     value: "FILE",
     env: "LLAMA_ARG_MODEL",
-    help: "GGUF file, or the first of a split set",
+    help: "GGUF file, the first of a split set, or a Hugging Face folder",
   },
   device: {
     name: "device",

@@ -11,7 +11,7 @@ import type { ModelSource } from "./arch/mod.ts";
 import { openGguf } from "./gguf/read.ts";
 import type { Backend } from "./program/backend.ts";
 import { defaultSampling, Sampler, type SamplingParams } from "./sampling/mod.ts";
-import { type Tokenizer, tokenizerFromGguf } from "./tokenizer/mod.ts";
+import { hasVocabulary, type Tokenizer, tokenizerByIds, tokenizerFromGguf } from "./tokenizer/mod.ts";
 
 /** How a model is set up. */
 export interface LanguageModelOptions extends EngineOptions {
@@ -75,7 +75,10 @@ export class LanguageModel implements Disposable {
     const file = typeof from === "string" ? openGguf(from) : from;
     let engine: Engine | undefined;
     try {
-      const tokenizer = tokenizerFromGguf(file.metadata);
+      const { metadata } = file;
+      const tokenizer = hasVocabulary(metadata)
+        ? tokenizerFromGguf(metadata)
+        : tokenizerByIds(metadata, file.tensor("token_embd.weight").ne[1] ?? 1);
       const format = readFormat(file, tokenizer);
       engine = Engine.plan(file, backend, options);
       const model = new LanguageModel(file, engine, tokenizer, format);

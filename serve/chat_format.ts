@@ -110,7 +110,7 @@ export function chatFormat(source: string, options: ChatTemplateOptions, tokeniz
     callRules: (tools, many) => form && callRules(form, tools, many),
     reasoningTags: family.reasoning,
     preservedTokens: new Set(
-      family.preserved.flatMap((marker) => {
+      (tokenizer.byIds ? [] : family.preserved).flatMap((marker) => {
         const ids = tokenizer.encode(marker, { addSpecial: false, parseSpecial: true });
         return ids.length === 1 ? [ids[0]] : [];
       }),

@@ -5,6 +5,7 @@
 
 export type { DecodeOptions, EncodeOptions, SpecialIds, Tokenizer, TokenStream } from "./types.ts";
 export { TOKEN_TYPE } from "./types.ts";
-export { tokenizerFromGguf, type TokenizerOptions } from "./tokenizer.ts";
+export { hasVocabulary, tokenizerFromGguf, type TokenizerOptions } from "./tokenizer.ts";
+export { tokenizerByIds } from "./by_ids.ts";
 export { vocabularyFromCheckpoint } from "./checkpoint/mod.ts";
 export type { CheckpointFiles, Vocabulary, VocabularyOptions } from "./checkpoint/mod.ts";

@@ -35,6 +35,7 @@ interface Traits {
   form: PieceForm;
 }
 
+/** Algorithms that are known, as `tokenizer.ggml.model` names them. */
 const MODELS = ["gpt2", "gemma4", "whitespace", "llama", "bert", "t5"] as const;
 type Model = typeof MODELS[number];
 
@@ -104,8 +105,18 @@ export interface TokenizerOptions {
   follow?: "llama.cpp" | "release";
 }
 
+/**
+ * Whether the file has a vocabulary at all, by an algorithm that is known: what has none runs by token ids.
+ * @internal
+ */
+export function hasVocabulary(metadata: Metadata): boolean {
+  const model = metadata.str("tokenizer.ggml.model", "none");
+  return MODELS.some((name) => name === model);
+}
+
 class GgufTokenizer implements Tokenizer {
   readonly n_vocab: number;
+  readonly byIds = false;
   readonly model: Model;
   readonly pre: string;
   readonly bos: number | null;

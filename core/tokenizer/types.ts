@@ -77,6 +77,8 @@ export interface Tokenizer extends SpecialIds {
   readonly addSpacePrefix: boolean;
   /** Ids that end a generation. */
   readonly eogIds: ReadonlySet<number>;
+  /** Whether there is no vocabulary: ids have no texts, and texts are refused. */
+  readonly byIds: boolean;
   /** What is suspect about the vocabulary, in sentences for the user. */
   readonly warnings: readonly string[];
 

@@ -28,6 +28,7 @@ export function fakeTokenizer(): Tokenizer {
     return encoder.encode(WORDS[id - FIRST_WORD]);
   };
   return {
+    byIds: false,
     n_vocab: N_VOCAB,
     model: "fake",
     bos: BOS,
