@@ -649,6 +649,31 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
   },
   smollm3: { arch: "smollm3", keys: { block_count: 4 } },
   glm4: { arch: "glm4", keys: { "rope.dimension_count": 16 }, with: /attn_[qkv]\.bias|^output\.weight/ },
+  chatglm: { arch: "chatglm", keys: { "rope.dimension_count": 16 }, with: /attn_[qkv]\.bias|^output\.weight/ },
+  dbrx: {
+    arch: "dbrx",
+    keys: { ...EXPERTS, "attention.clamp_kqv": f32(0.8), "attention.layer_norm_epsilon": f32(1e-5) },
+    without: ["attention.layer_norm_rms_epsilon"],
+    with: /attn_qkv|^output\.weight/,
+  },
+  "grok, 1": {
+    arch: "grok",
+    keys: { ...EXPERTS, "attention.output_scale": f32(0.1), "attn_logit_softcapping": f32(2), logit_scale: f32(0.6) },
+    with: /layer_output_norm/,
+  },
+  "grok, 2": {
+    arch: "grok",
+    keys: {
+      ...EXPERTS,
+      "attention.output_scale": f32(0.2),
+      "attn_logit_softcapping": f32(3),
+      router_logit_softcapping: f32(2),
+      final_logit_softcapping: f32(4),
+      embedding_scale: f32(8),
+      logit_scale: f32(0.5),
+    },
+    with: /ffn_(up|gate|down)\.weight|^output\.weight/,
+  },
   granite: { arch: "granite", keys: MULTIPLIERS, with: /^output\.weight/ },
   granitemoe: {
     arch: "granitemoe",

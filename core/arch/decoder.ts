@@ -119,7 +119,9 @@ export function embed(op: Ops, s: Spec): T {
 /** The head, tied to the embedding where the file has no `output.weight`: `[n_vocab, n_out]`. */
 export function unembed(op: Ops, s: Spec, x: T): T {
   const w = op.weights();
-  return op.mul_mat(w(w.has("output") ? "output" : "token_embd", [s.n_embd, s.n_vocab]), x);
+  return w.has("output")
+    ? linear(op, w, "output", x, s.n_vocab)
+    : op.mul_mat(w("token_embd", [s.n_embd, s.n_vocab]), x);
 }
 
 /** Final norm of the wanted rows, and the head. */
@@ -152,16 +154,18 @@ export function qkv(
   w: Weights,
   s: Pick<DecoderSpec, "n_head" | "n_head_kv" | "head_dim" | "head_dim_v">,
   x: T,
+  clamp = 0,
 ): { q: T; k: T; v: T } {
+  const cut = (y: T) => clamp > 0 ? op.unary("clamp", y, -clamp, clamp) : y;
   const n_q = s.n_head * s.head_dim, n_k = s.n_head_kv * s.head_dim, n_v = s.n_head_kv * s.head_dim_v;
   let q, k, v: T;
   if (w.has("attn_qkv")) {
-    const all = linear(op, w, "attn_qkv", x, n_q + n_k + n_v);
+    const all = cut(linear(op, w, "attn_qkv", x, n_q + n_k + n_v));
     [q, k, v] = [all.slice(0, n_q), all.slice(n_q, n_k), all.slice(n_q + n_k, n_v)];
   } else {
-    q = linear(op, w, "attn_q", x, n_q);
-    k = linear(op, w, "attn_k", x, n_k);
-    v = linear(op, w, "attn_v", x, n_v);
+    q = cut(linear(op, w, "attn_q", x, n_q));
+    k = cut(linear(op, w, "attn_k", x, n_k));
+    v = cut(linear(op, w, "attn_v", x, n_v));
   }
   return { q: q.heads(s.n_head), k: k.heads(s.n_head_kv), v: v.heads(s.n_head_kv) };
 }
@@ -176,6 +180,8 @@ export interface AttentionOptions {
   readonly sinks?: T | undefined;
   /** Scores go through `a tanh(x / a)`; 0 or left out: as they are. */
   readonly softcap?: number;
+  /** Queries, keys and values are cut to `[-clamp, clamp]` before anything else; 0 or left out: as they are. */
+  readonly clamp?: number;
 }
 
 /** RMSNorm of queries or keys over all heads together, for families whose weight is as wide: `[head_dim, heads, n_tok]`. */
@@ -193,8 +199,8 @@ export function selfAttention(
   x: T,
   options: AttentionOptions,
 ): T {
-  const { turn, window = 0, sinks, softcap = 0 } = options;
-  const { q, k, v } = qkv(op, w, s, x);
+  const { turn, window = 0, sinks, softcap = 0, clamp = 0 } = options;
+  const { q, k, v } = qkv(op, w, s, x, clamp);
   const kv = op.kv(`blk.${il}`, turn(k, "k"), v, { window });
   const y = op.attention(turn(q, "q"), kv, {
     scale: s.attn_scale,

@@ -32,7 +32,7 @@ function spec(k: Keys): KimiK3Spec {
   k.want(act.a > 0, "activation.situ_beta", act.a, "above 0");
   const s = readKimi(k, { act }), n_block = k.u32("attn_res.block_size");
   k.want(n_block >= 1, "attn_res.block_size", n_block, "at least 1");
-  const indexer = k.has("attention.indexer.top_k") ? readIndexer(k) : undefined;
+  const indexer = k.u32("attention.indexer.head_count", 0) > 0 ? readIndexer(k) : undefined;
   k.want(
     !indexer || s.q_lora_rank > 0,
     "attention.q_lora_rank",

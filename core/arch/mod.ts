@@ -6,6 +6,7 @@ import { apertus } from "./apertus.ts";
 import type { Architecture } from "./architecture.ts";
 import { cohere2 } from "./cohere2.ts";
 import { commandR } from "./command_r.ts";
+import { dbrx } from "./dbrx.ts";
 import { deepseek2 } from "./deepseek2.ts";
 import { deepseek32 } from "./deepseek32.ts";
 import { deepseek4 } from "./deepseek4.ts";
@@ -20,6 +21,7 @@ import { glm5Next } from "./glm5_next.ts";
 import { gptOss } from "./gpt_oss.ts";
 import { granite } from "./granite.ts";
 import { granitehybrid } from "./granitehybrid.ts";
+import { grok } from "./grok.ts";
 import { hunyuan } from "./hunyuan.ts";
 import { jamba } from "./jamba.ts";
 import type { ModelFile } from "./keys.ts";
@@ -89,6 +91,8 @@ export const ARCHITECTURES: readonly Architecture<any>[] = [
   commandR,
   llama4,
   minicpm3,
+  dbrx,
+  grok,
 ];
 
 /** @throws {ModelError} `model.architecture` when the file's architecture is not known */

@@ -22,6 +22,8 @@ export interface MoeSpec {
   readonly groups_used: number;
   /** A group is ranked by the sum of this many of its best experts. */
   readonly group_top: number;
+  /** The router's logits go through `a tanh(x / a)` first; 0: as they are. */
+  readonly softcap: number;
   readonly act: Act;
   /** Experts without a gate: what their up projection goes through. */
   readonly plain: UnaryKind | undefined;
@@ -56,7 +58,7 @@ export function readMoe(k: Keys, defaults: Partial<MoeSpec> = {}): MoeSpec {
   return {
     n_expert,
     n_expert_used,
-    n_ff_exp: n_expert > 0 ? k.u32("expert_feed_forward_length", defaults.n_ff_exp) : 0,
+    n_ff_exp: n_expert > 0 ? k.u32("expert_feed_forward_length", defaults.n_ff_exp) || (defaults.n_ff_exp ?? 0) : 0,
     score: SCORES[code] ?? defaults.score ?? "softmax",
     renorm: k.bool("expert_weights_norm", defaults.renorm ?? true),
     sum_add: defaults.sum_add ?? 0,
@@ -65,6 +67,7 @@ export function readMoe(k: Keys, defaults: Partial<MoeSpec> = {}): MoeSpec {
     groups,
     groups_used: k.u32("expert_group_used_count", defaults.groups_used ?? groups) || groups,
     group_top: defaults.group_top ?? 2,
+    softcap: defaults.softcap ?? 0,
     act: defaults.act ?? SILU,
     plain: defaults.plain,
   };
@@ -72,7 +75,8 @@ export function readMoe(k: Keys, defaults: Partial<MoeSpec> = {}): MoeSpec {
 
 /** The experts of each row: from the router's matrix on `x`, with a selection bias where the file has one. */
 export function route(op: Ops, w: Weights, m: MoeSpec, x: T, given?: T): { ids: T; weights: T } {
-  return op.router(linear(op, w, "ffn_gate_inp", x, m.n_expert), m.n_expert_used, {
+  const logits = linear(op, w, "ffn_gate_inp", x, m.n_expert);
+  return op.router(m.softcap > 0 ? op.unary("softcap", logits, m.softcap) : logits, m.n_expert_used, {
     ...m,
     bias: w.opt("exp_probs_b.bias", [m.n_expert]),
     given,
