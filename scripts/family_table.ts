@@ -8,6 +8,7 @@
 import { ARCHITECTURES } from "../core/arch/mod.ts";
 import { UNPUBLISHED } from "../core/arch/unpublished.ts";
 import { FAMILY_MODELS } from "../tests/family_models.ts";
+import { PEER_LOGITS_PATH } from "../tests/peer_models.ts";
 import { repoDir } from "../tests/shared.ts";
 
 /** Checkpoints whose layout nobody has released. */
@@ -58,7 +59,12 @@ for (const a of architectures) {
 const others = ["–", "–", ...names.map(() => "–")].join(" | ");
 const modelled = new Set(Object.values(FAMILY_MODELS).map((m) => m.arch));
 const random = ARCHITECTURES.flatMap((a) => a.names).filter((n) => modelled.has(n) && !architectures.includes(n));
-console.log(`| ${random.map((name) => `\`${name}\``).join(", ")} | random models | ${others} |`);
+const list = (names: readonly string[]) => names.map((name) => `\`${name}\``).join(", ");
+const peer: { models: Record<string, unknown> } = JSON.parse(Deno.readTextFileSync(PEER_LOGITS_PATH));
+const asPeer = new Set(Object.keys(peer.models).map((name) => FAMILY_MODELS[name].arch));
+const [compared, alone] = [random.filter((n) => asPeer.has(n)), random.filter((n) => !asPeer.has(n))];
+console.log(`| ${list(compared)} | random models, logits of llama.cpp | ${others} |`);
+if (alone.length > 0) console.log(`| ${list(alone)} | random models | ${others} |`);
 for (const { family } of UNPUBLISHED) {
   console.log(`| ${family} | refused: nothing public says how it computes | ${others} |`);
 }

@@ -249,6 +249,7 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
       expert_shared_count: 1,
       expert_gating_func: 2,
       expert_weights_scale: f32(2.5),
+      expert_weights_norm: true,
       nextn_predict_layers: 1,
     },
     with: /attn_[qkv]\.bias|attn_[qk]_norm|exp_probs_b|^output\.weight/,
@@ -612,7 +613,12 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
     },
     with: /^output\.weight/,
   },
-  qwen35: { arch: "qwen35", keys: GATED_DELTA, with: /ssm_a$|^output\.weight/, fill: [DECAY] },
+  qwen35: {
+    arch: "qwen35",
+    keys: { ...GATED_DELTA, "rope.dimension_sections": [2, 1, 1, 0] },
+    with: /ssm_a$|^output\.weight/,
+    fill: [DECAY],
+  },
   qwen35moe: {
     arch: "qwen35moe",
     keys: {
@@ -654,7 +660,7 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
     arch: "dbrx",
     keys: { ...EXPERTS, "attention.clamp_kqv": f32(0.8), "attention.layer_norm_epsilon": f32(1e-5) },
     without: ["attention.layer_norm_rms_epsilon"],
-    with: /attn_qkv|^output\.weight/,
+    with: /attn_qkv\.weight|^output\.weight/,
   },
   "grok, 1": {
     arch: "grok",
@@ -674,10 +680,14 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
     },
     with: /ffn_(up|gate|down)\.weight|^output\.weight/,
   },
-  granite: { arch: "granite", keys: MULTIPLIERS, with: /^output\.weight/ },
+  granite: {
+    arch: "granite",
+    keys: { ...MULTIPLIERS, "rope.scaling.finetuned": false },
+    with: /^output\.weight/,
+  },
   granitemoe: {
     arch: "granitemoe",
-    keys: { ...MULTIPLIERS, ...EXPERTS, expert_shared_feed_forward_length: 32, "rope.scaling.finetuned": false },
+    keys: { ...MULTIPLIERS, ...EXPERTS, expert_shared_feed_forward_length: 32 },
   },
   cohere2: {
     arch: "cohere2",

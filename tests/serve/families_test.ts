@@ -1,29 +1,15 @@
 /** Families with windows and states behind the server: prefixes, forks, company, clients that leave, and the end of the context. */
 import assert from "node:assert/strict";
-import { ggufValue } from "../../core/gguf/metadata.ts";
 import { libraryPath, openModel } from "../../ffi/mod.ts";
 import { servedModel } from "../../serve/language_model.ts";
 import { type RunningServer, startServer } from "../../serve/server.ts";
 import { FAMILY_MODELS, N_VOCAB, writeFamilyModel } from "../family_models.ts";
 import { testFolder } from "../models.ts";
 import { random } from "../ops/case.ts";
+import { VOCABULARY } from "../peer_models.ts";
 import { needing } from "../shared.ts";
 
 const N_CTX = 192;
-
-/** A vocabulary for models that have none: a printable byte a token. */
-const VOCABULARY = {
-  "tokenizer.ggml.model": ggufValue.str("gpt2"),
-  "tokenizer.ggml.pre": ggufValue.str("default"),
-  "tokenizer.ggml.tokens": ggufValue.strs([
-    ...Array.from({ length: N_VOCAB - 2 }, (_, i) => String.fromCharCode(33 + i)),
-    "!!",
-    "<end>",
-  ]),
-  "tokenizer.ggml.token_type": ggufValue.i32s(Array.from({ length: N_VOCAB }, (_, i) => i === N_VOCAB - 1 ? 3 : 1)),
-  "tokenizer.ggml.merges": ggufValue.strs(["! !"]),
-  "tokenizer.ggml.eos_token_id": ggufValue.u32(N_VOCAB - 1),
-};
 
 async function withFamily(name: string, test: (server: RunningServer) => Promise<void>): Promise<void> {
   const path = `${testFolder()}served-${name}.gguf`;
