@@ -2,7 +2,8 @@
  * Starts the answer to a conversation, for every API: prompt, generation, and the parser that splits the answer.
  * @module
  */
-import type { AnswerRequest, App } from "./app.ts";
+import type { AnswerRequest } from "./answer_request.ts";
+import type { App } from "./app.ts";
 import { chatTokens, continuesLast, renderChat } from "./conversation.ts";
 import { unsupported } from "./errors.ts";
 import type { Exchange } from "./exchange.ts";

@@ -110,6 +110,7 @@ function chatOf(model: LanguageModel, override: string | undefined): ChatFormat 
   const pick = (tools: unknown[] | undefined) => tools?.length ? withTools : plain;
   return {
     source: plain.source,
+    family: plain.family,
     render: (input) => pick(input.tools).render(input),
     createParser: (input) => pick(input.tools).createParser(input),
     createTracker: (input) => pick(input.tools).createTracker(input),

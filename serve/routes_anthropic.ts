@@ -262,6 +262,7 @@ async function* events(app: App, { generation, parser }: ChatAnswer): AsyncGener
   }
   for await (const item of generation) {
     if (!started) yield begin(); // now the number of cached tokens is known
+    if (item.type === "progress") continue; // these clients never ask for it
     if (item.type === "text") {
       yield* show(parser.push(item.text));
       continue;

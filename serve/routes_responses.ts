@@ -154,6 +154,7 @@ class RunningResponse {
       yield this.#event(type, { response: this.#describe("in_progress", []) });
     }
     for await (const item of generation) {
+      if (item.type === "progress") continue; // these clients never ask for it
       if (item.type === "text") {
         for (const delta of parser.push(item.text)) yield* this.#shown(this.#writer.take(delta));
         continue;

@@ -38,6 +38,8 @@ export interface SlotView {
   n_prompt_cached: number;
   n_decoded: number;
   n_remain: number;
+  /** The answer under way has a new line. */
+  has_new_line: boolean;
   /** Tokens computed and kept, whether it works or not. */
   n_cached: number;
 }
@@ -170,6 +172,7 @@ export class Scheduler {
       n_prompt_cached: slot.latest?.n_cached ?? 0,
       n_decoded: slot.run?.n_generated ?? 0,
       n_remain: slot.run === undefined ? -1 : slot.run.job.maxTokens - slot.run.n_generated,
+      has_new_line: slot.run?.job.hasNewLine ?? false,
       n_cached: slot.n_computed,
     }));
   }
@@ -391,6 +394,7 @@ export class Scheduler {
         run.job.onPromptRow(w.from + i, this.#row(output, i));
       }
     }
+    if (run.times.prompted === 0) run.job.onProgress?.(Math.min(slot.n_computed, n_prompt));
     if (slot.n_pending > 0) return;
     this.counters.n_longest = Math.max(this.counters.n_longest, slot.n_computed);
     if (run.times.prompted === 0) {

@@ -19,6 +19,7 @@ import { chatCompletions, chatInputTokens } from "./routes_chat.ts";
 import { completions } from "./routes_completions.ts";
 import { countSchema, countTokens, messages, messagesSchema } from "./routes_anthropic.ts";
 import { health, model, models, props, slots } from "./routes_info.ts";
+import { disabled, loraAdapters, setLoraAdapters, setProps, systemone, transcriptions } from "./routes_off.ts";
 import { applyTemplate, completion, detokenize, tokenize } from "./routes_native.ts";
 import { responses, responsesInputTokens, responsesSchema } from "./routes_responses.ts";
 import { Scheduler } from "./scheduler.ts";
@@ -47,6 +48,8 @@ export interface ListenerSettings extends Partial<AppSettings> {
   slots?: boolean;
   /** Whether GET /metrics is answered. Default true. */
   metrics?: boolean;
+  /** Whether POST /props is answered. Default false. */
+  props?: boolean;
   /** Path before every route, such as `/llm`. */
   apiPrefix?: string;
   /** A stream that is silent for so many seconds sends a comment. Default 30; 0 or less: never. */
@@ -120,6 +123,7 @@ export const ROUTES: readonly Route[] = [
   { method: "GET", paths: ["/models", "/v1/models"], handler: models },
   { method: "GET", paths: ["/models/:id{.+}", "/v1/models/:id{.+}"], handler: model },
   { method: "GET", paths: ["/props"], handler: props },
+  { method: "POST", paths: ["/props"], handler: setProps },
   { method: "GET", paths: ["/slots"], handler: slots },
   { method: "GET", paths: ["/metrics"], handler: metrics },
   { method: "POST", paths: ["/chat/completions", "/v1/chat/completions"], handler: chatCompletions, body: chatSchema },
@@ -149,6 +153,12 @@ export const ROUTES: readonly Route[] = [
   { method: "POST", paths: ["/tokenize"], handler: tokenize, body: tokenizeSchema },
   { method: "POST", paths: ["/detokenize"], handler: detokenize, body: detokenizeSchema },
   { method: "POST", paths: ["/apply-template"], handler: applyTemplate, body: conversationSchema },
+  { method: "GET", paths: ["/lora-adapters"], handler: loraAdapters },
+  { method: "POST", paths: ["/lora-adapters"], handler: setLoraAdapters },
+  { method: "POST", paths: ["/audio/transcriptions", "/v1/audio/transcriptions"], handler: transcriptions },
+  { method: "POST", paths: ["/v1/systemone"], handler: systemone },
+  { method: "GET", paths: ["/tools", "/cors-proxy"], handler: disabled },
+  { method: "POST", paths: ["/tools", "/cors-proxy"], handler: disabled },
 ];
 
 /** Monitors, and clients that look for a server, have no key: these paths need none. */
@@ -231,9 +241,17 @@ function run(
     reasoningBudget: options.reasoningBudget ?? -1,
     n_predict: options.n_predict ?? -1,
     prefill: options.prefill ?? true,
+    stop: options.stop ?? [],
+    dryBreakers: options.dryBreakers,
+    verbose: options.verbose ?? false,
     templateKwargs: options.templateKwargs ?? {},
     build: options.build ?? "bloomery",
-    endpoints: { slots: options.slots ?? true, metrics: options.metrics ?? true },
+    endpoints: {
+      slots: options.slots ?? true,
+      metrics: options.metrics ?? true,
+      props: options.props ?? false,
+    },
+    tags: options.tags ?? [],
     warn: options.onWarning ?? (() => {}),
   });
   const life = { draining: false };
@@ -301,8 +319,8 @@ function makeRouter(app: App, options: ServerOptions, life: { draining: boolean 
   router.notFound((c) => {
     const { exchange } = c.env;
     const { method, path } = exchange;
-    const allowed = methods.find(([matches]) => matches.test(path))?.[1];
-    if (allowed === undefined) {
+    const allowed = [...new Set(methods.filter(([matches]) => matches.test(path)).map(([, m]) => m))].join(", ");
+    if (allowed === "") {
       const error = new ApiError(404, "not_found_error", "not_found", `There is no ${method} ${path} here`);
       return failed(exchange, error);
     }
@@ -322,6 +340,8 @@ function whenOff(handler: Handler, options: ListenerSettings): Handler | undefin
     ? switchedOff("/slots", "--slots")
     : handler === metrics && options.metrics === false
     ? switchedOff("/metrics", "--metrics")
+    : handler === setProps && !options.props
+    ? switchedOff("POST /props", "--props")
     : undefined;
   return off && (() => {
     throw off;

@@ -50,12 +50,16 @@ export interface Job {
   readonly want: "candidates" | "logits";
   /** Only this slot will do. */
   readonly slotId?: number;
+  /** Its answer has a new line by now. */
+  readonly hasNewLine?: boolean;
   /** Settings to show whoever looks at the slot. */
   readonly settings?: Readonly<Record<string, unknown>> | undefined;
   /** An earlier job with the same prompt: this one waits for it and reuses the computed prompt. */
   readonly after?: Job | undefined;
   /** Got a seat; `n_cached` tokens of the prompt need not be computed. */
   onStart(slotId: number, n_cached: number): void;
+  /** `n_processed` tokens of the prompt are computed, the cached ones among them. */
+  onProgress?(n_processed: number): void;
   /** The row at `position` of the prompt, which predicts the token at `position + 1`. */
   onPromptRow(position: number, row: Row): void;
   /** Chooses the next token. `stop` ends the job with this token as its last. */
