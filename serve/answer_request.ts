@@ -17,6 +17,8 @@ export interface Limits {
 export interface AnswerRequest extends SamplingRequest, Limits, FormRequest {
   stop?: string[] | undefined;
   stream?: boolean | undefined;
+  /** Of chats; the form of an answer that may be a call is the call's. */
+  tools?: readonly unknown[] | undefined;
   cache_prompt?: boolean | undefined;
   id_slot?: number | undefined;
   n_keep?: number | undefined;

@@ -3,7 +3,7 @@
  * @module
  */
 import type { AnswerDefaults, AnswerRequest, Limits } from "./answer_request.ts";
-import { type BeforeForm, constraintOf } from "./constraint.ts";
+import { type BeforeForm, constraintOf, type FormRequest } from "./constraint.ts";
 import { badRequest, contextTooSmall } from "./errors.ts";
 import { Generation, type GenerationOptions } from "./generation.ts";
 import type { Exchange } from "./exchange.ts";
@@ -22,6 +22,14 @@ export interface AppSettings extends AnswerDefaults {
   prefill: boolean;
   /** Template variables of every chat; the request's own win. */
   templateKwargs: Record<string, unknown>;
+  /** The form of answers to requests that ask for none and have no tools. */
+  form?: { grammar?: string; json_schema?: unknown } | undefined;
+  /** Whether prompts may begin with what is computed where the request does not say. */
+  cachePrompt: boolean;
+  /** Whether reasoning and calls are read out of answers; else all of an answer is its content. */
+  readsAnswers: boolean;
+  /** Text before the tag that ends reasoning at its limit. */
+  reasoningBudgetMessage: string;
   /** Answers carry `__verbose` where the request does not say. */
   verbose: boolean;
   /** What `build_info` and `system_fingerprint` say. */
@@ -92,9 +100,9 @@ export class App {
       fitted,
       settings: generationSettings(this, request, sampler, sampler.seed),
       sampler,
-      constraint: constraintOf(request, this.model, reasoning, this.settings.warn),
+      constraint: constraintOf(this.#formOf(request), this.model, reasoning, this.settings.warn),
       stops: given.length > 0 ? given : this.settings.stop,
-      cachePrompt: request.cache_prompt,
+      cachePrompt: request.cache_prompt ?? this.settings.cachePrompt,
       slotId: slotId < 0 ? undefined : slotId,
       postProbs: request.post_sampling_probs,
       progress: request.return_progress && request.stream,
@@ -122,6 +130,13 @@ export class App {
     if (signal.aborted) leave();
     else signal.addEventListener("abort", leave, { once: true });
     return { generations, leave };
+  }
+
+  /** The form that a request asks for, else the server's. */
+  #formOf(request: AnswerRequest): FormRequest {
+    const { grammar, json_schema, response_format, call, tools } = request;
+    const asks = grammar || json_schema !== undefined || response_format !== undefined || call || tools?.length;
+    return asks ? request : { ...request, ...this.settings.form };
   }
 
   /** The request's limit of tokens, at most what the context leaves; `fitted` where that is less. */

@@ -7,6 +7,7 @@ import type { App } from "./app.ts";
 import { chatTokens, continuesLast, renderChat } from "./conversation.ts";
 import { unsupported } from "./errors.ts";
 import type { Exchange } from "./exchange.ts";
+import type { ParserInput } from "./chat_format.ts";
 import { lazyConstraint } from "./constraint.ts";
 import { forcedCall, possibleCall } from "./forced_call.ts";
 import type { Generation } from "./generation.ts";
@@ -14,11 +15,12 @@ import type { OutputParser, ReasoningFormat } from "../core/chat/reasoning.ts";
 import { ReasoningBudget } from "./reasoning_budget.ts";
 import type { Conversation } from "./schemas.ts";
 
-export interface ChatAnswerRequest extends AnswerRequest, Conversation {
+export interface ChatAnswerRequest extends Omit<AnswerRequest, "tools">, Conversation {
   stream?: boolean | undefined;
   reasoning_format?: ReasoningFormat | undefined;
   reasoning_budget_tokens?: number | undefined;
   thinking_budget_tokens?: number | undefined;
+  reasoning_budget_message?: string | undefined;
 }
 
 export interface ChatAnswer {
@@ -50,11 +52,12 @@ export function startChat(
     throw unsupported("response_format", "an answer in this form cannot go on with the assistant's last message");
   }
   const call = forcedCall(request, chat);
+  const reads = app.settings.readsAnswers;
   const withTools = request.tools?.length && request.tool_choice !== "none";
-  const input = {
-    reasoningFormat: request.reasoning_format ?? app.settings.reasoningFormat,
+  const input: ParserInput = {
+    reasoningFormat: reads ? request.reasoning_format ?? app.settings.reasoningFormat : "none",
     stream: request.stream ?? false,
-    ...(withTools ? { tools: request.tools! } : {}),
+    ...(withTools && reads ? { tools: request.tools! } : {}),
     parallelToolCalls: request.parallel_tool_calls ?? true,
     inReasoning,
   };
@@ -85,7 +88,8 @@ export function startChat(
 
 /** The limit of reasoning: the request's, under llama-server's two names for it, or the server's; and the closing tag. */
 function reasoningLimit(app: App, request: ChatAnswerRequest): { end: string; tokens: number } | undefined {
-  const end = app.model.chat.reasoningTags?.end;
+  const tag = app.model.chat.reasoningTags?.end;
+  const end = tag && (request.reasoning_budget_message ?? app.settings.reasoningBudgetMessage) + tag;
   for (const name of ["reasoning_budget_tokens", "thinking_budget_tokens"] as const) {
     const tokens = request[name];
     if (tokens === undefined) continue;

@@ -2,6 +2,7 @@
  * A loaded language model as the server serves it.
  * @module
  */
+import { NAMED_TEMPLATES } from "../core/chat/named_templates.ts";
 import type { TokenEngine } from "../core/engine/types.ts";
 import { fileTypeName } from "../core/gguf/mod.ts";
 import type { LanguageModel } from "../core/language_model.ts";
@@ -42,11 +43,6 @@ export interface ServedModel {
   readonly sampling: Partial<SamplingParams>;
 }
 
-/** What is assumed of a model whose file has no template. */
-const CHATML = `{% for message in messages %}<|im_start|>{{ message.role }}
-{{ message.content }}<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %}`;
 /** How a model appears to clients. */
 export interface ServedModelOptions {
   /** The name clients see; default: the file's name without `.gguf`. */
@@ -103,7 +99,7 @@ function chatOf(model: LanguageModel, override: string | undefined): ChatFormat 
       eosToken: text(tokenizer.eos),
       name: override === undefined ? `the chat template of ${name}` : "the given chat template",
     }, tokenizer);
-  const plain = format(override ?? metadata.str("tokenizer.chat_template", undefined) ?? CHATML);
+  const plain = format(override ?? metadata.str("tokenizer.chat_template", undefined) ?? NAMED_TEMPLATES.chatml);
   const variant = override === undefined ? metadata.str("tokenizer.chat_template.tool_use", undefined) : undefined;
   if (variant === undefined) return plain;
   const withTools = format(variant);

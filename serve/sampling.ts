@@ -36,7 +36,7 @@ const PLAIN = [
 ] as const satisfies readonly (keyof SamplingParams & keyof SamplingRequest)[];
 
 /** llama-server's one-letter names, for `samplers` given as a string. */
-const LETTERS: Record<string, SamplerName> = {
+export const SAMPLER_LETTERS: Readonly<Record<string, SamplerName>> = {
   e: "penalties",
   d: "dry",
   s: "top_n_sigma",
@@ -87,7 +87,7 @@ function samplingOf(request: Partial<SamplingRequest>): Partial<SamplingParams> 
 function samplerOrder(given: string | string[]): SamplerName[] {
   if (typeof given === "string") {
     return Array.from(given, (letter) => {
-      const name = LETTERS[letter];
+      const name = SAMPLER_LETTERS[letter];
       if (name === undefined) throw badRequest(`samplers: no stage has the letter "${letter}"`, "samplers");
       return name;
     });

@@ -226,6 +226,7 @@ export const chatSchema = samplingSchema.extend({
   reasoning_format: opt(z.enum(REASONING_FORMATS)),
   reasoning_budget_tokens: opt(count),
   thinking_budget_tokens: opt(count),
+  reasoning_budget_message: opt(z.string()),
   functions: opt(z.unknown()),
   function_call: opt(z.unknown()),
   modalities: opt(z.array(z.string())),

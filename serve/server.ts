@@ -7,7 +7,7 @@ import type { z } from "zod";
 import { App, type AppSettings, type Handler } from "./app.ts";
 import { checkKey } from "./auth.ts";
 import { prepareVocabulary } from "./constraint.ts";
-import { type CorsOrigins, preflight, setCors } from "./cors.ts";
+import { type CorsOrigins, type CorsRules, preflight, setCors } from "./cors.ts";
 import { anthropicErrorBody, ApiError, errorResponse, switchedOff, toApiError, unavailable } from "./errors.ts";
 import { Exchange } from "./exchange.ts";
 import { GenerationCancelled } from "./generation.ts";
@@ -58,6 +58,11 @@ export interface ListenerSettings extends Partial<AppSettings> {
   maxBodyBytes?: number;
   /** Pages that may use the server. Default `["*"]`, every origin. */
   corsOrigins?: CorsOrigins;
+  /** Methods, and headers of theirs, that preflights allow. Default: all that the routes have. */
+  corsMethods?: readonly string[];
+  corsHeaders?: readonly string[];
+  /** Whether such pages may send credentials. Default true. */
+  corsCredentials?: boolean;
   /** Receives an entry for each request when it has ended. */
   onRequest?: (entry: RequestLogEntry) => void;
   /** Entries hold the prompts too. */
@@ -171,6 +176,12 @@ const OPEN_PATHS = ["/", "/health", "/v1/health"];
 export async function openServer(options: ListenerSettings): Promise<WaitingServer> {
   const host = options.host ?? "127.0.0.1";
   const onError = options.onError ?? (() => {});
+  const rules: CorsRules = {
+    origins: options.corsOrigins ?? ["*"],
+    methods: options.corsMethods,
+    headers: options.corsHeaders,
+    credentials: options.corsCredentials,
+  };
   const loading = (exchange: Exchange) => failed(exchange, unavailable("loading_model", "Loading model"));
   let answer: (exchange: Exchange, incoming: Incoming) => Response | Promise<Response> = loading;
   let tokenizer: ServedModel["tokenizer"] | undefined;
@@ -183,12 +194,11 @@ export async function openServer(options: ListenerSettings): Promise<WaitingServ
     async handle(incoming) {
       const exchange = new Exchange(incoming, log);
       exchange.pingSeconds = options.pingSeconds ?? exchange.pingSeconds;
-      const origins = options.corsOrigins ?? ["*"];
       const response = exchange.method === "OPTIONS"
-        ? preflight(origins, exchange.headers)
+        ? preflight(rules, exchange.headers)
         : await answer(exchange, incoming);
       exchange.status = response.status;
-      setCors(response, origins, exchange.headers);
+      setCors(response, rules, exchange.headers);
       response.headers.set("x-request-id", exchange.id);
       response.headers.set("request-id", exchange.id); // Anthropic's name for it
       if (!exchange.streams) exchange.end();
@@ -244,6 +254,10 @@ function run(
     stop: options.stop ?? [],
     dryBreakers: options.dryBreakers,
     verbose: options.verbose ?? false,
+    form: options.form,
+    cachePrompt: options.cachePrompt ?? true,
+    readsAnswers: options.readsAnswers ?? true,
+    reasoningBudgetMessage: options.reasoningBudgetMessage ?? "",
     templateKwargs: options.templateKwargs ?? {},
     build: options.build ?? "bloomery",
     endpoints: {

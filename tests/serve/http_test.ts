@@ -365,3 +365,21 @@ Deno.test("routes that this server does not offer say why, by llama-server's sta
     ]]]);
   });
 });
+
+Deno.test("methods, headers and credentials of pages are as the server was started", async () => {
+  const rules = { corsMethods: ["GET"], corsHeaders: ["x-own"], corsCredentials: false };
+  await withServer(rules, async ({ server }) => {
+    const headers = { origin: PAGE, "access-control-request-headers": "x-other" };
+    const response = await fetch(`${server.url}/health`, { method: "OPTIONS", headers });
+    assert.equal(response.headers.get("access-control-allow-methods"), "GET");
+    assert.equal(response.headers.get("access-control-allow-headers"), "x-own");
+    assert.equal(response.headers.get("access-control-allow-origin"), PAGE);
+    assert.equal(response.headers.get("access-control-allow-credentials"), null);
+  });
+  await withServer({ corsHeaders: ["*"] }, async ({ server }) => {
+    const headers = { origin: PAGE, "access-control-request-headers": "x-other" };
+    const response = await fetch(`${server.url}/health`, { method: "OPTIONS", headers });
+    assert.match(response.headers.get("access-control-allow-headers")!, /x-other/);
+    assert.equal(response.headers.get("access-control-allow-credentials"), "true");
+  });
+});

@@ -210,3 +210,44 @@ Deno.test("a client that leaves before its whole answer never keeps its slot", a
     }
   });
 });
+
+Deno.test("the server's own form, reasoning message and reading of answers hold where a request does not say", async () => {
+  const messages = [{ role: "user", content: "[[[maybe]]]" }];
+  const tools = [{ type: "function", function: { name: "tool", parameters: {} } }];
+  await withServer({ form: { grammar: 'root ::= "yes" | "no"' }, n_ctx: 2048 }, async ({ post }) => {
+    const ask = async (more: object) =>
+      (await post("/v1/chat/completions", { messages, max_tokens: 20, temperature: 0, ...more })).body.choices[0]
+        .message;
+    assert.match((await ask({})).content, /^(yes|no)$/);
+    assert.match((await post("/completion", { prompt: "x" })).body.content, /^(yes|no)$/);
+    assert.equal((await ask({ grammar: 'root ::= "own"' })).content, "own");
+    assert.equal((await ask({ json_schema: { const: 5 } })).content, "5");
+    assert.equal((await ask({ response_format: { type: "text" } })).content, "maybe");
+    assert.equal((await ask({ tools })).content, "maybe");
+  });
+  const script = "<think>a b c d e f</think>it";
+  await withServer({ reasoningBudgetMessage: " enough" }, async ({ post }) => {
+    const ask = async (more: object) =>
+      (await post("/v1/chat/completions", {
+        messages: [{ role: "user", content: `[[[${script}]]]` }],
+        reasoning_budget_tokens: 3,
+        max_tokens: 60,
+        ...more,
+      })).body.choices[0].message.reasoning_content;
+    assert.equal(await ask({}), "a b enough");
+    assert.equal(await ask({ reasoning_budget_message: " now" }), "a b now");
+  });
+  await withServer({ readsAnswers: false }, async ({ post }) => {
+    const { body } = await post("/v1/chat/completions", { messages: [{ role: "user", content: `[[[${script}]]]` }] });
+    assert.deepEqual(body.choices[0].message, { role: "assistant", content: script });
+  });
+  await withServer({ cachePrompt: false }, async ({ post }) => {
+    const cached = async (more: object) =>
+      (await post("/completion", { prompt: "[[[hello]]]", ...more })).body.timings.cache_n;
+    assert.deepEqual([await cached({}), await cached({}), await cached({ cache_prompt: true })].map((n) => n > 0), [
+      false,
+      false,
+      true,
+    ]);
+  });
+});
