@@ -91,8 +91,6 @@ export const LLAMA_MODEL_FLAGS: readonly Flag[] = [
     env: "LLAMA_ARG_DEFRAG_THOLD",
   }),
   toggle("perf", "rates are printed or answered in any case", { off: [], env: "LLAMA_ARG_PERF" }),
-  toggle("context-shift", "an answer ends where the context is full", { off: [], env: "LLAMA_ARG_CONTEXT_SHIFT" }),
-  value("keep", "an answer ends where the context is full"),
   toggle("escape", "texts are taken as they are", { alias: ["e"], off: [] }),
   toggle("mmproj-auto", PICTURES, { off: ["no-mmproj"], env: "LLAMA_ARG_MMPROJ_AUTO" }),
   toggle("mmproj-offload", PICTURES, { off: [], env: "LLAMA_ARG_MMPROJ_OFFLOAD" }),
@@ -128,14 +126,14 @@ export const LLAMA_SERVER_FLAGS: readonly Flag[] = [
     off: ["nocb"],
     env: "LLAMA_ARG_CONT_BATCHING",
   }),
-  value("cache-reuse", "only whole beginnings of prompts are kept", { env: "LLAMA_ARG_CACHE_REUSE" }),
-  value("cache-ram", "prompts are kept in the cache of --ctx-size", { alias: ["cram"], env: "LLAMA_ARG_CACHE_RAM" }),
+  value("cache-reuse", "text that was computed at another place would change the answer", {
+    env: "LLAMA_ARG_CACHE_REUSE",
+  }),
   toggle("cache-idle-slots", "see --cache-ram", { off: [], env: "LLAMA_ARG_CACHE_IDLE_SLOTS" }),
   value("ctx-checkpoints", "the cache keeps every token", {
     alias: ["ctxcp", "swa-checkpoints"],
     env: "LLAMA_ARG_CTX_CHECKPOINTS",
   }),
-  value("slot-prompt-similarity", "the slot with the longest common beginning is taken", { alias: ["sps"] }),
   value("threads-http", "requests are read by one thread", { env: "LLAMA_ARG_THREADS_HTTP" }),
   value("timeout", "connections stay as long as they are used", { alias: ["to"], env: "LLAMA_ARG_TIMEOUT" }),
   toggle("ui", "there is no web page here", { alias: ["webui"], off: ["no-webui"], env: "LLAMA_ARG_UI" }),
@@ -176,6 +174,8 @@ export const LLAMA_SERVER_FLAGS: readonly Flag[] = [
 
 /** Accepted by `run` besides. */
 export const LLAMA_CLI_FLAGS: readonly Flag[] = [
+  toggle("context-shift", "an answer ends where the context is full", { off: [], env: "LLAMA_ARG_CONTEXT_SHIFT" }),
+  value("keep", "an answer ends where the context is full"),
   toggle("conversation", "there is a chat where no prompt is given", { alias: ["cnv"] }),
   toggle("color", "answers are not coloured", { alias: ["co"] }),
   toggle("simple-io", "a terminal is recognized"),
@@ -246,5 +246,4 @@ export const REFUSED: Readonly<Record<string, string>> = {
   ),
   "ssl-key-file": "put a proxy with TLS before the server",
   "ssl-cert-file": "put a proxy with TLS before the server",
-  "slot-save-path": "slots cannot be saved to files",
 };

@@ -25,7 +25,7 @@ import {
   ROUTE_FLAGS,
   TEMPLATE_FLAGS,
 } from "./server_flags.ts";
-import { SLOT_FLAGS, slotsOf } from "./slots.ts";
+import { SLOT_CACHE_FLAGS, SLOT_FLAGS, slotCacheOf, slotsOf } from "./slots.ts";
 import { readText } from "./text_file.ts";
 
 const REASONING_FORMATS = ["none", "auto", "deepseek", "deepseek-legacy"] as const;
@@ -40,6 +40,7 @@ export const serve: Command = {
     SLOT_FLAGS.unified,
     SLOT_FLAGS.perSlot,
     SLOT_FLAGS.cacheSize,
+    ...SLOT_CACHE_FLAGS,
     ...HTTP_FLAGS,
     ...ROUTE_FLAGS,
     PING_FLAG,
@@ -121,6 +122,7 @@ export const serve: Command = {
     }
     const origins = await corsOrigins(flags);
     const { n_slots, ...context } = slotsOf(flags);
+    const slotCache = slotCacheOf(flags);
     const log = await openRequestLog(flags, io);
     const { openServer } = await import("../serve/server.ts");
     const { lacksTemplate, servedModel } = await import("../serve/language_model.ts");
@@ -132,6 +134,7 @@ export const serve: Command = {
         host: flags.str("host")!,
         port: flags.num("port")!,
         n_slots,
+        ...slotCache,
         apiKeys,
         corsOrigins: origins,
         ...(flags.has("cors-methods") ? { corsMethods: flags.strs("cors-methods") } : {}),

@@ -134,7 +134,7 @@ export const DEFAULTS: Readonly<Record<string, string>> = {
   n_probs: "0",
   return_tokens: "false",
   n_cmpl: "1",
-  n_keep: "0",
+  n_keep: "--keep",
   n_discard: "0",
   n_indent: "0",
   t_max_predict_ms: "-1",
@@ -178,6 +178,15 @@ export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
     summary: "what each slot does",
     details:
       "An array; of a slot that was used also its latest request. 503 with `fail_on_no_slot=1` when none is idle. 501 where the server was started with `--no-slots`.",
+  },
+  "/slots/{id}": {
+    summary: "saves, restores or erases what a slot has computed",
+    details:
+      "The query's `action` is `save`, `restore` or `erase`; it waits until the slot is idle. 501 unless the server was " +
+      "started with `--slot-save-path DIR`. `save` gives `n_saved` tokens and `n_written` bytes, `restore` `n_restored` and " +
+      "`n_read`, `erase` `n_erased`. A restored slot has the bits that were saved. A file is written beside and renamed; it " +
+      "names its model and the program's version, and another one's, a damaged or a foreign file is a 400.",
+    fields: { filename: "Name of a file in that folder; paths are refused" },
   },
   "/metrics": {
     summary: "counters for Prometheus",
@@ -285,6 +294,7 @@ export const ERRORS: readonly (readonly [status: number, code: string, when: str
   [400, "invalid_value", "a field has a wrong type or value; `param` names it"],
   [400, "unsupported_parameter", "a field asks for what the server cannot do, and ignoring it would change the answer"],
   [400, "context_length_exceeded", "the prompt does not fit; `n_prompt_tokens` and `n_ctx` are beside the message"],
+  [400, "slot_file", "a slot's file cannot be read, or is not one of this model and version"],
   [400, "previous_response_not_found", "no response of that id is kept"],
   [400, "text.…", "the chat template refuses the conversation, or a grammar cannot be read, in their own words"],
   [401, "invalid_api_key", "the server has keys and the request carries none of them"],
@@ -317,6 +327,14 @@ export const DIFFERENCES: readonly string[] = [
   "400.",
   "Numbers of `generation_settings` are as they were given; there they show how 32 bits round them.",
   "`chat_format` in them names this server's own reading of answers, and `n_predict` is what was asked for.",
+  "With `--context-shift` the tokens that stay are computed again at their new places, which is exact; there their keys are turned, " +
+  "and they remember what is gone. A shift takes as long as a prompt of that length.",
+  "`--cache-reuse` has no effect: text that was computed at another place, behind another text, would change the answer.",
+  "`--cache-ram` is 0 where it is not given: the plan of memory does not know of it. There it is 8 GiB.",
+  "Slot files are this program's own; those of llama-server are refused.",
+  "The default port is 8080, as clients expect; there it was changed to 9931.",
+  "`--slot-prompt-similarity` decides only whose place a prompt takes: a beginning that a slot has computed is copied in any " +
+  "case.",
   "`usage` counts all `n` answers; there it counts the first.",
   "/v1/completions gives OpenAI's legacy `logprobs`, and `echo` scores the prompt: scorers need both.",
   "A continued message of the assistant is not repeated in the answer, streamed or not; there it is repeated where the answer " +

@@ -38,6 +38,8 @@ export interface AnswerDefaults {
   reasoningFormat: ReasoningFormat;
   /** Most tokens of an answer; -1 without limit. */
   n_predict: number;
+  /** Tokens that stay at the beginning of a context that is shifted; -1 = the prompt. */
+  n_keep: number;
   /** Texts that end an answer. */
   stop: readonly string[];
   /** Sequence breakers of the sampler's DRY stage where the server was started with its own. */

@@ -30,6 +30,10 @@ export interface AppSettings extends AnswerDefaults {
   readsAnswers: boolean;
   /** Text before the tag that ends reasoning at its limit. */
   reasoningBudgetMessage: string;
+  /** A full context is shifted instead of ending the answer. */
+  contextShift: boolean;
+  /** Folder of slots' files; undefined: slots are not saved. */
+  slotSavePath?: string | undefined;
   /** Answers carry `__verbose` where the request does not say. */
   verbose: boolean;
   /** What `build_info` and `system_fingerprint` say. */
@@ -94,10 +98,13 @@ export class App {
     const sampler = createSampler(this.model, request, index);
     const given = request.stop ?? [];
     const lines = { n_indent: request.n_indent ?? 0, t_max_predict_ms: Math.max(0, request.t_max_predict_ms ?? 0) };
+    const n_keep = request.n_keep ?? this.settings.n_keep;
+    const shift = { n_keep: n_keep < 0 ? prompt.length : n_keep, n_discard: request.n_discard ?? 0 };
     return {
       prompt,
       maxTokens,
       fitted,
+      shift: this.settings.contextShift ? shift : undefined,
       settings: generationSettings(this, request, sampler, sampler.seed),
       sampler,
       constraint: constraintOf(this.#formOf(request), this.model, reasoning, this.settings.warn),
@@ -145,8 +152,11 @@ export class App {
     const asked = limits.max_completion_tokens ?? limits.max_tokens ?? limits.n_predict ?? this.settings.n_predict;
     const left = n_ctx - prompt.length;
     if (left < 0 || (left === 0 && asked !== 0)) throw contextTooSmall(prompt.length, n_ctx);
-    const fitted = asked < 0 || asked > left;
-    return { maxTokens: fitted ? left : asked, fitted };
+    const { contextShift } = this.settings;
+    const fitted = asked < 0 || (asked > left && !contextShift);
+    // A shifted context has no end; an answer without a limit ends where the model's training did.
+    const most = contextShift ? Math.max(left, this.model.meta.n_ctx_train - prompt.length) : left;
+    return { maxTokens: fitted ? most : asked, fitted };
   }
 }
 

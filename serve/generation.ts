@@ -15,7 +15,7 @@ import type { LineLimits } from "./line_limits.ts";
 import { clamp, logprobOf, type TokenLogprob, type TokenRecord, topOf } from "./logprobs.ts";
 import type { ServedModel } from "./language_model.ts";
 import type { ReasoningBudget } from "./reasoning_budget.ts";
-import type { Job, JobTimes, Outcome, Row } from "./slot.ts";
+import type { ContextShift, Job, JobTimes, Outcome, Row } from "./slot.ts";
 
 export interface GenerationOptions {
   prompt: Int32Array;
@@ -31,6 +31,8 @@ export interface GenerationOptions {
   postProbs?: boolean | undefined;
   /** Events tell how much of the prompt is computed. */
   progress?: boolean | undefined;
+  /** What goes where the context is full; else the answer ends there. */
+  shift?: ContextShift | undefined;
   /** Ends the answer by its lines. */
   lines?: LineLimits | undefined;
   /** Log-probabilities of the prompt's tokens too. */
@@ -85,6 +87,7 @@ export class Generation implements Job {
   readonly cachePrompt: boolean;
   readonly promptRows: boolean;
   readonly slotId?: number;
+  readonly shift: ContextShift | undefined;
   readonly settings: Readonly<Record<string, unknown>> | undefined;
   /** The seed in use, drawn where the request named none. */
   readonly seed: number;
@@ -115,6 +118,7 @@ export class Generation implements Job {
   readonly #wholeRow: boolean;
   #scratch: Float32Array | undefined;
   #eog = false;
+  #shifted = false;
   #stopWord: string | undefined;
   /** A limit of its lines ended it. */
   #lineEnded = false;
@@ -131,6 +135,7 @@ export class Generation implements Job {
     this.maxTokens = options.maxTokens;
     this.seed = options.sampler.seed;
     this.settings = options.settings && { ...options.settings, seed: this.seed };
+    this.shift = options.shift;
     this.cachePrompt = options.cachePrompt ?? true;
     this.promptRows = options.promptLogprobs ?? false;
     if (options.slotId !== undefined) this.slotId = options.slotId;
@@ -224,6 +229,10 @@ export class Generation implements Job {
     return { token, drawn };
   }
 
+  onShift(): void {
+    this.#shifted = true;
+  }
+
   onEnd(outcome: Outcome, times: JobTimes): void {
     this.times = times;
     this.#over = true;
@@ -294,7 +303,7 @@ export class Generation implements Job {
       type: "end",
       stopType: this.#stopWord !== undefined ? "word" : this.#eog ? "eos" : "limit",
       stoppingWord: this.#stopWord ?? "",
-      truncated,
+      truncated: truncated || this.#shifted,
       n_generated: this.n_generated,
     });
   }

@@ -52,7 +52,7 @@ export function generationSettings(
     stop: request.stop ?? settings.stop,
     max_tokens: n_predict,
     n_predict,
-    n_keep: request.n_keep ?? 0,
+    n_keep: request.n_keep ?? settings.n_keep,
     n_discard: request.n_discard ?? 0,
     ignore_eos: request.ignore_eos ?? false,
     stream: request.stream ?? false,

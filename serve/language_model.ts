@@ -8,6 +8,7 @@ import { fileTypeName } from "../core/gguf/mod.ts";
 import type { LanguageModel } from "../core/language_model.ts";
 import type { SamplingParams } from "../core/sampling/mod.ts";
 import { type ChatFormat, chatFormat } from "./chat_format.ts";
+import { modelDigest } from "./model_digest.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 /** Everything the server needs to know of a model. */
@@ -39,6 +40,8 @@ export interface ServedModel {
   readonly tokenizer: Tokenizer;
   /** @internal */
   readonly chat: ChatFormat;
+  /** A digest of the weights and of the caches' types, made at the first use. */
+  readonly digest: () => Promise<string>;
   /** What the model recommends; requests override it. */
   readonly sampling: Partial<SamplingParams>;
 }
@@ -66,6 +69,7 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
   const { file, engine, tokenizer } = model;
   const { metadata } = file;
   const path = file.name;
+  let digest: Promise<string> | undefined;
   const label = metadata.int("general.file_type", undefined);
   const ftype = label === undefined ? undefined : fileTypeName(label);
   return {
@@ -85,6 +89,8 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
     engine,
     tokenizer,
     chat: chatOf(model, options.chatTemplate),
+    digest: () =>
+      digest ??= modelDigest(file, JSON.stringify(engine.plan.caches.map(({ n_pages: _, ...kind }) => kind))),
     sampling: model.samplingDefaults(),
   };
 }

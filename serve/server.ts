@@ -22,6 +22,7 @@ import { health, model, models, props, slots } from "./routes_info.ts";
 import { disabled, loraAdapters, setLoraAdapters, setProps, systemone, transcriptions } from "./routes_off.ts";
 import { applyTemplate, completion, detokenize, tokenize } from "./routes_native.ts";
 import { responses, responsesInputTokens, responsesSchema } from "./routes_responses.ts";
+import { slotAction, slotFileSchema } from "./routes_slots.ts";
 import { Scheduler } from "./scheduler.ts";
 import {
   chatSchema,
@@ -42,6 +43,10 @@ export interface ListenerSettings extends Partial<AppSettings> {
   n_slots?: number;
   /** Requests that may wait. Default 1024. */
   maxQueue?: number;
+  /** Bytes of host memory for prompts that slots give up. Default 0: none. */
+  promptCacheBytes?: number;
+  /** Share of a prompt that a slot must have computed for the prompt to take its place. Default 0.1. */
+  similarity?: number;
   /** A request must carry one of these keys; without keys everybody may send requests. */
   apiKeys?: readonly string[];
   /** Whether GET /slots is answered. Default true. */
@@ -130,6 +135,7 @@ export const ROUTES: readonly Route[] = [
   { method: "GET", paths: ["/props"], handler: props },
   { method: "POST", paths: ["/props"], handler: setProps },
   { method: "GET", paths: ["/slots"], handler: slots },
+  { method: "POST", paths: ["/slots/:id{.+}"], handler: slotAction, body: slotFileSchema },
   { method: "GET", paths: ["/metrics"], handler: metrics },
   { method: "POST", paths: ["/chat/completions", "/v1/chat/completions"], handler: chatCompletions, body: chatSchema },
   { method: "POST", paths: ["/v1/completions"], handler: completions, body: openaiCompletionSchema },
@@ -245,6 +251,8 @@ function run(
   const scheduler = new Scheduler(options.model.engine, {
     n_slots: options.n_slots ?? 4,
     ...(options.maxQueue === undefined ? {} : { maxQueue: options.maxQueue }),
+    ...(options.promptCacheBytes === undefined ? {} : { promptCacheBytes: options.promptCacheBytes }),
+    ...(options.similarity === undefined ? {} : { similarity: options.similarity }),
   });
   const app = new App(options.model, scheduler, {
     reasoningFormat: options.reasoningFormat ?? "auto",
@@ -256,6 +264,9 @@ function run(
     verbose: options.verbose ?? false,
     form: options.form,
     cachePrompt: options.cachePrompt ?? true,
+    contextShift: options.contextShift ?? false,
+    n_keep: options.n_keep ?? 0,
+    slotSavePath: options.slotSavePath,
     readsAnswers: options.readsAnswers ?? true,
     reasoningBudgetMessage: options.reasoningBudgetMessage ?? "",
     templateKwargs: options.templateKwargs ?? {},

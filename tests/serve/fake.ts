@@ -5,7 +5,7 @@
  * @module
  */
 import { EngineError } from "../../core/errors.ts";
-import type { StepOutput } from "../../core/engine/mod.ts";
+import type { Snapshot, StepOutput } from "../../core/engine/mod.ts";
 import type { TokenEngine, TokenRequest, TokenSequence } from "../../core/engine/types.ts";
 import { chatFormat } from "../../serve/chat_format.ts";
 import type { ServedModel } from "../../serve/language_model.ts";
@@ -172,6 +172,20 @@ export class FakeEngine implements TokenEngine<FakeSequence> {
     return new FakeSequence(this);
   }
 
+  snapshot(sequence: FakeSequence): Snapshot {
+    if (this.#busy) throw new Error("a snapshot while a step runs");
+    return { tokens: [...sequence.tokens], caches: [{ places: [0], data: new Uint8Array(4 * sequence.length) }] };
+  }
+
+  restore({ tokens }: Snapshot): FakeSequence {
+    if (this.#busy) throw new Error("a restore while a step runs");
+    const cached = [...this.sequences].reduce((n, s) => n + s.length, 0);
+    if (cached + tokens.length > this.#n_cache) throw new EngineError("engine.no_pages", "The cache is full");
+    const sequence = new FakeSequence(this);
+    sequence.tokens = [...tokens];
+    return sequence;
+  }
+
   async step(requests: readonly TokenRequest<FakeSequence>[]): Promise<StepOutput[]> {
     if (this.#busy) throw new Error("two steps at once");
     const n_tok = requests.reduce((n, r) => n + r.tokens.length, 0);
@@ -266,6 +280,7 @@ export function fakeModel(options: FakeOptions = {}): ServedModel & { engine: Fa
     engine: new FakeEngine(tokenizer, options),
     tokenizer,
     chat: chatFormat(options.template ?? TEMPLATE, { bosToken: "<s>", eosToken: "<|im_end|>" }, tokenizer),
+    digest: () => Promise.resolve("fake"),
     sampling: {},
   };
 }
