@@ -146,6 +146,7 @@ export const serve: Command = {
         stop: flags.strs("reverse-prompt"),
         dryBreakers: dryBreakersOf(flags),
         cachePrompt: isOn(flags, "cache-prompt"),
+        spmInfill: flags.bool("spm-infill"),
         readsAnswers: !flags.bool("skip-chat-parsing"),
         reasoningBudgetMessage: flags.str("reasoning-budget-message") ?? "",
         verbose: flags.bool("verbose"),

@@ -170,6 +170,11 @@ export const ANSWER_FLAGS: readonly Flag[] = [
     help: "text before the tag that ends reasoning at its limit",
   },
   {
+    name: "spm-infill",
+    type: "bool",
+    help: "prompts of /infill have the text behind the gap before the one in front of it",
+  },
+  {
     name: "skip-chat-parsing",
     type: "bool",
     off: [],

@@ -21,6 +21,14 @@ export const FIELDS: Readonly<Record<string, string>> = {
     "put it into `reasoning_content`",
   reasoning_budget_tokens: "Most tokens of reasoning, 0 = none, -1 = no limit",
   thinking_budget_tokens: "The same as `reasoning_budget_tokens`",
+  reasoning_control: "Let POST /v1/chat/completions/control end the reasoning while it runs",
+  input_prefix: "The text before the gap",
+  input_suffix: "The text behind it",
+  input_extra: "Texts of other files: objects with `text` and `filename`",
+  id: "The `id` of the answer, from its stream",
+  action: "`reasoning_end`",
+  conversation_ids: "Conversations to look for",
+  conv_ids: "The same",
   reasoning_budget_message: "Text before the tag that ends reasoning at its limit",
   stream: "Send the answer as it comes, as server-sent events",
   stream_options: "`include_usage` adds a last event with the usage",
@@ -215,6 +223,35 @@ export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
       "One object for one answer, an array for several. In a stream the last event of an answer has `stop: true`. " +
       "`generation_settings` are the settings in force, in llama-server's order.",
   },
+  "/infill": {
+    summary: "what stands between two texts",
+    details:
+      "Answers like /completion. The prompt has the vocabulary's own tokens for the task; 501 names those that it lacks. " +
+      "Where texts do not fit, what is far from the gap goes first: other files, then three quarters of the room are the " +
+      "text before, the rest the text behind. `--spm-infill` puts the text behind first.",
+    fields: { prompt: "The beginning of what is to be found" },
+  },
+  "/v1/chat/completions/control": {
+    summary: "ends the reasoning of an answer that runs",
+    details:
+      '`{"success": true}`, or false with a `message`. The request of the answer must have had `reasoning_control`.',
+  },
+  "/v1/stream": {
+    summary: "a stream again, from any byte on",
+    details:
+      "A streamed request with the header `X-Conversation-Id` goes on without its client. The query's `conv_id` (or the " +
+      "header) names it, `from` is the first byte. Streams that have ended are kept in memory, the oldest go first; a newer " +
+      "one of a conversation takes its place. 404 where there is none.",
+  },
+  "DELETE /v1/stream": {
+    summary: "ends such a stream, and forgets it",
+    details: "204; 404 where there is none.",
+  },
+  "/v1/streams/lookup": {
+    summary: "which of some conversations have a stream",
+    details:
+      "An array of `conversation_id`, `is_done`, `total_bytes`, `started_at` and `completed_at` (0 while it runs).",
+  },
   "/v1/chat/completions/input_tokens": {
     summary: "tokens of a conversation's prompt",
     details: '`{"object": "response.input_tokens", "input_tokens": n}`',
@@ -299,6 +336,7 @@ export const ERRORS: readonly (readonly [status: number, code: string, when: str
   [400, "text.…", "the chat template refuses the conversation, or a grammar cannot be read, in their own words"],
   [401, "invalid_api_key", "the server has keys and the request carries none of them"],
   [403, "feature_disabled", "the route offers tools of the server, which has none"],
+  [404, "no_stream", "no stream of the conversation is kept"],
   [404, "not_found", "there is no such path"],
   [404, "model_not_found", "the model has another name"],
   [405, "method_not_allowed", "the path takes another method; `allow` names it"],

@@ -13,6 +13,7 @@ import { generationSettings } from "./generation_settings.ts";
 import { LineLimits } from "./line_limits.ts";
 import { createSampler } from "./sampling.ts";
 import type { Scheduler, Ticket } from "./scheduler.ts";
+import { StreamStore } from "./stream_store.ts";
 
 /** Defaults that a request can override, and facts shown to clients. */
 export interface AppSettings extends AnswerDefaults {
@@ -30,6 +31,8 @@ export interface AppSettings extends AnswerDefaults {
   readsAnswers: boolean;
   /** Text before the tag that ends reasoning at its limit. */
   reasoningBudgetMessage: string;
+  /** The text behind stands before the text before, in prompts of /infill: some models want that. */
+  spmInfill: boolean;
   /** A full context is shifted instead of ending the answer. */
   contextShift: boolean;
   /** Folder of slots' files; undefined: slots are not saved. */
@@ -69,6 +72,9 @@ export class App {
   readonly scheduler: Scheduler;
   readonly settings: AppSettings;
   readonly responses = new ResponseStore();
+  readonly streams = new StreamStore();
+  /** Of answers that run, by their id: functions that end their reasoning, and say whether they did. */
+  readonly controlled = new Map<string, (() => boolean)[]>();
   readonly #told = new Set<string>();
 
   constructor(model: ServedModel, scheduler: Scheduler, settings: AppSettings) {
@@ -118,10 +124,11 @@ export class App {
   }
 
   /**
-   * Starts the answers of a request, all of them or none. They are cancelled when the client disconnects.
+   * Starts the answers of a request, all of them or none. They are cancelled when the client disconnects, unless
+   * it may read them again.
    * @throws ApiError 503 when no more requests are taken.
    */
-  start(plans: AnswerPlan[], { signal, generations }: Exchange): StartedAnswers {
+  start(plans: AnswerPlan[], { signal, generations, detached }: Exchange): StartedAnswers {
     for (const { sharesPromptOf, ...plan } of plans) {
       const after = sharesPromptOf === undefined ? undefined : generations[sharesPromptOf];
       generations.push(new Generation(this.model, plan, after));
@@ -134,6 +141,7 @@ export class App {
       leave();
       throw error;
     }
+    if (detached) return { generations, leave };
     if (signal.aborted) leave();
     else signal.addEventListener("abort", leave, { once: true });
     return { generations, leave };

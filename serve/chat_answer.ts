@@ -21,11 +21,14 @@ export interface ChatAnswerRequest extends Omit<AnswerRequest, "tools">, Convers
   reasoning_budget_tokens?: number | undefined;
   thinking_budget_tokens?: number | undefined;
   reasoning_budget_message?: string | undefined;
+  reasoning_control?: boolean | undefined;
 }
 
 export interface ChatAnswer {
   generation: Generation;
   parser: OutputParser;
+  /** Ends the reasoning; undefined where nothing can. */
+  endReasoning?: (() => boolean) | undefined;
 }
 
 export interface ChatAnswerOptions {
@@ -83,20 +86,26 @@ export function startChat(
     };
   });
   const { generations, leave } = app.start(plans, exchange);
-  return { answers: generations.map((generation) => ({ generation, parser: chat.createParser(input) })), leave };
+  const answers = generations.map((generation, i) => {
+    const { budget } = plans[i];
+    return { generation, parser: chat.createParser(input), endReasoning: budget && (() => budget.end()) };
+  });
+  return { answers, leave };
 }
 
 /** The limit of reasoning: the request's, under llama-server's two names for it, or the server's; and the closing tag. */
 function reasoningLimit(app: App, request: ChatAnswerRequest): { end: string; tokens: number } | undefined {
   const tag = app.model.chat.reasoningTags?.end;
   const end = tag && (request.reasoning_budget_message ?? app.settings.reasoningBudgetMessage) + tag;
+  // Without a limit the reasoning can still be ended from outside.
+  const endless = request.reasoning_control && end !== undefined ? { end, tokens: Infinity } : undefined;
   for (const name of ["reasoning_budget_tokens", "thinking_budget_tokens"] as const) {
     const tokens = request[name];
     if (tokens === undefined) continue;
-    if (tokens === -1) return undefined;
+    if (tokens === -1) return endless;
     if (end === undefined) throw unsupported(name, "this model's reasoning has no tag that could end it");
     return { end, tokens };
   }
   const tokens = app.settings.reasoningBudget;
-  return tokens === -1 || end === undefined ? undefined : { end, tokens };
+  return tokens === -1 || end === undefined ? endless : { end, tokens };
 }

@@ -126,6 +126,7 @@ export class Generation implements Job {
   #failure: unknown;
   #over = false;
   #notify: () => void = () => {};
+  readonly #ended = Promise.withResolvers<void>();
 
   /** @param after An answer to the same prompt, which is computed once for both. */
   constructor(model: ServedModel, options: GenerationOptions, readonly after?: Generation) {
@@ -146,6 +147,11 @@ export class Generation implements Job {
     this.#wholeRow = enough === 0 || enough > topK || (options.n_probs ?? 0) > topK || said;
     this.#stop = new StopMatcher(options.stops);
     if (options.tracker !== undefined && options.stops.length > 0) this.#n_passed = 0;
+  }
+
+  /** Resolves when it has ended, however. */
+  get ended(): Promise<void> {
+    return this.#ended.promise;
   }
 
   get want(): "candidates" | "logits" {
@@ -236,6 +242,7 @@ export class Generation implements Job {
   onEnd(outcome: Outcome, times: JobTimes): void {
     this.times = times;
     this.#over = true;
+    this.#ended.resolve();
     if (outcome.kind === "failed") this.#failure = outcome.error;
     else if (outcome.kind === "cancelled") this.#failure = new GenerationCancelled("the client left");
     else this.#close(outcome.kind === "context" || (outcome.kind === "length" && (this.#options.fitted ?? false)));

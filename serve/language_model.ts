@@ -40,6 +40,8 @@ export interface ServedModel {
   readonly tokenizer: Tokenizer;
   /** @internal */
   readonly chat: ChatFormat;
+  /** Tokens that a prompt of /infill is made of; null where the vocabulary has none. */
+  readonly fim: Record<"prefix" | "suffix" | "middle" | "repository" | "separator", number | null>;
   /** A digest of the weights and of the caches' types, made at the first use. */
   readonly digest: () => Promise<string>;
   /** What the model recommends; requests override it. */
@@ -89,6 +91,13 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
     engine,
     tokenizer,
     chat: chatOf(model, options.chatTemplate),
+    fim: {
+      prefix: tokenizer.fim_pre,
+      suffix: tokenizer.fim_suf,
+      middle: tokenizer.fim_mid,
+      repository: tokenizer.fim_rep,
+      separator: tokenizer.fim_sep,
+    },
     digest: () =>
       digest ??= modelDigest(file, JSON.stringify(engine.plan.caches.map(({ n_pages: _, ...kind }) => kind))),
     sampling: model.samplingDefaults(),

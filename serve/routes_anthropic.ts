@@ -82,7 +82,7 @@ export function messages(app: App, exchange: Exchange): Promise<Response> | Resp
       // Without a closing tag the server cannot end reasoning, so it ignores the limit.
       reasoning_budget_tokens: app.model.chat.reasoningTags && request.thinking?.budget_tokens,
     }, exchange));
-  if (request.stream) return sseResponse(exchange, events(app, answer), leave, errorEvent);
+  if (request.stream) return sseResponse(app, exchange, events(app, answer), leave, errorEvent);
   return whole(app, answer, leave);
 }
 

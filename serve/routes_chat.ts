@@ -19,7 +19,7 @@ import { timingsOf, usageOf } from "./timings.ts";
 
 export function chatCompletions(app: App, exchange: Exchange): Promise<Response> | Response {
   const request = parseBody(chatSchema, exchange.body);
-  exchange.pingSeconds = request.sse_ping_interval ?? exchange.pingSeconds;
+  exchange.sends(request);
   refuse(request);
   const { n, best_of } = choicesOf(request);
   const n_probs = request.logprobs ? request.top_logprobs ?? 0 : best_of > n ? 0 : undefined;
@@ -30,8 +30,15 @@ export function chatCompletions(app: App, exchange: Exchange): Promise<Response>
     model: app.model.id,
     system_fingerprint: app.settings.build,
   };
-  if (request.stream) return sseResponse(exchange, chunks(app, request, answers, head), leave);
+  if (request.reasoning_control) keepControl(app, head.id, answers);
+  if (request.stream) return sseResponse(app, exchange, chunks(app, request, answers, head), leave);
   return whole(app, request, answers, head, leave);
+}
+
+/** Lets POST /v1/chat/completions/control find the answers while they run. */
+function keepControl(app: App, id: string, answers: readonly ChatAnswer[]): void {
+  app.controlled.set(id, answers.flatMap((a) => a.endReasoning ?? []));
+  Promise.all(answers.map((a) => a.generation.ended)).then(() => app.controlled.delete(id));
 }
 
 /** Tokens that a conversation's prompt has. */

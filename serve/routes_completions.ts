@@ -18,7 +18,7 @@ import { timingsOf, usageOf } from "./timings.ts";
 /** The response to a completion request: `n` choices for each prompt, prompt by prompt. */
 export function completions(app: App, exchange: Exchange): Promise<Response> | Response {
   const request = parseBody(openaiCompletionSchema, exchange.body);
-  exchange.pingSeconds = request.sse_ping_interval ?? exchange.pingSeconds;
+  exchange.sends(request);
   if (request.suffix) throw unsupported("suffix", "this route does not insert text; use a fill-in-the-middle prompt");
   const { answers, leave } = start(app, request, exchange);
   const head = {
@@ -28,7 +28,7 @@ export function completions(app: App, exchange: Exchange): Promise<Response> | R
     model: app.model.id,
     system_fingerprint: app.settings.build,
   };
-  if (request.stream) return sseResponse(exchange, chunks(app, request, answers, head), leave);
+  if (request.stream) return sseResponse(app, exchange, chunks(app, request, answers, head), leave);
   return whole(app, request, answers, head, leave);
 }
 

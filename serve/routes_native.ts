@@ -36,7 +36,7 @@ export function answerNatively(
   request: Omit<CompletionRequest, "prompt">,
   prompts: readonly Int32Array[],
 ): Promise<Response> | Response {
-  exchange.pingSeconds = request.sse_ping_interval ?? exchange.pingSeconds;
+  exchange.sends(request);
   const { n_vocab } = app.model.tokenizer;
   const n_probs = request.n_probs ? Math.min(request.n_probs, n_vocab) : undefined;
   if (request.n !== undefined && request.n_cmpl !== undefined && request.n !== request.n_cmpl) {
@@ -51,7 +51,7 @@ export function answerNatively(
     }))
   );
   const { generations, leave } = app.start(plans, exchange);
-  if (request.stream) return sseResponse(exchange, chunks(app, request, generations), leave);
+  if (request.stream) return sseResponse(app, exchange, chunks(app, request, generations), leave);
   return whole(app, request, generations, leave);
 }
 

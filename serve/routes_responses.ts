@@ -65,7 +65,7 @@ export function responses(app: App, exchange: Exchange): Promise<Response> | Res
       stream: request.stream,
     }, exchange));
   const run = new RunningResponse(app, request, messages, answer);
-  if (request.stream) return sseResponse(exchange, run.events(), leave, (error) => run.errorEvent(error));
+  if (request.stream) return sseResponse(app, exchange, run.events(), leave, (error) => run.errorEvent(error));
   return run.whole(leave);
 }
 

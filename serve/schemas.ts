@@ -227,6 +227,7 @@ export const chatSchema = samplingSchema.extend({
   reasoning_budget_tokens: opt(count),
   thinking_budget_tokens: opt(count),
   reasoning_budget_message: opt(z.string()),
+  reasoning_control: opt(z.boolean()),
   functions: opt(z.unknown()),
   function_call: opt(z.unknown()),
   modalities: opt(z.array(z.string())),

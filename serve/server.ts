@@ -19,6 +19,9 @@ import { chatCompletions, chatInputTokens } from "./routes_chat.ts";
 import { completions } from "./routes_completions.ts";
 import { countSchema, countTokens, messages, messagesSchema } from "./routes_anthropic.ts";
 import { health, model, models, props, slots } from "./routes_info.ts";
+import { infill, infillSchema } from "./infill.ts";
+import { control, controlSchema } from "./routes_control.ts";
+import { deleteStream, lookupSchema, lookupStreams, readStream } from "./routes_streams.ts";
 import { disabled, loraAdapters, setLoraAdapters, setProps, systemone, transcriptions } from "./routes_off.ts";
 import { applyTemplate, completion, detokenize, tokenize } from "./routes_native.ts";
 import { responses, responsesInputTokens, responsesSchema } from "./routes_responses.ts";
@@ -117,7 +120,7 @@ const MAX_BODY_BYTES = 32 << 20;
 type ErrorShape = (error: ApiError) => object;
 
 interface Route {
-  method: "GET" | "POST";
+  method: "GET" | "POST" | "DELETE";
   paths: readonly string[];
   handler: Handler;
   /** The schema that the handler checks the body against; docs/http.md is made from it. */
@@ -140,6 +143,11 @@ export const ROUTES: readonly Route[] = [
   { method: "POST", paths: ["/chat/completions", "/v1/chat/completions"], handler: chatCompletions, body: chatSchema },
   { method: "POST", paths: ["/v1/completions"], handler: completions, body: openaiCompletionSchema },
   { method: "POST", paths: ["/completion", "/completions"], handler: completion, body: completionSchema },
+  { method: "POST", paths: ["/infill"], handler: infill, body: infillSchema },
+  { method: "POST", paths: ["/v1/chat/completions/control"], handler: control, body: controlSchema },
+  { method: "GET", paths: ["/v1/stream"], handler: readStream },
+  { method: "DELETE", paths: ["/v1/stream"], handler: deleteStream },
+  { method: "POST", paths: ["/v1/streams/lookup"], handler: lookupStreams, body: lookupSchema },
   {
     method: "POST",
     paths: ["/chat/completions/input_tokens", "/v1/chat/completions/input_tokens"],
@@ -264,6 +272,7 @@ function run(
     verbose: options.verbose ?? false,
     form: options.form,
     cachePrompt: options.cachePrompt ?? true,
+    spmInfill: options.spmInfill ?? false,
     contextShift: options.contextShift ?? false,
     n_keep: options.n_keep ?? 0,
     slotSavePath: options.slotSavePath,

@@ -140,9 +140,13 @@ export interface FakeOptions {
   keepsEvery?: number;
   /** Each step takes at least this long. */
   stepMs?: number;
+  /** Tokens of /infill. */
+  fim?: Partial<ServedModel["fim"]>;
   /** Further names of the model. */
   aliases?: readonly string[];
 }
+
+const NO_FIM = { prefix: null, suffix: null, middle: null, repository: null, separator: null };
 
 export class FakeEngine implements TokenEngine<FakeSequence> {
   readonly n_vocab = N_VOCAB;
@@ -280,6 +284,7 @@ export function fakeModel(options: FakeOptions = {}): ServedModel & { engine: Fa
     engine: new FakeEngine(tokenizer, options),
     tokenizer,
     chat: chatFormat(options.template ?? TEMPLATE, { bosToken: "<s>", eosToken: "<|im_end|>" }, tokenizer),
+    fim: { ...NO_FIM, ...options.fim },
     digest: () => Promise.resolve("fake"),
     sampling: {},
   };
