@@ -2,6 +2,7 @@
  * A chat on a terminal: messages, commands that begin with a slash, and what happens when the context is full.
  * @module
  */
+import type { Grammar } from "../core/sampling/grammar/mod.ts";
 import type { ChatMessage } from "../core/chat/messages.ts";
 import { BloomeryError, UsageError } from "../core/errors.ts";
 import { parseJson } from "../core/json.ts";
@@ -29,6 +30,8 @@ export interface ChatSettings {
   sampling: Partial<SamplingParams>;
   maxTokens?: number | undefined;
   kwargs: Record<string, unknown>;
+  /** The form that answers must have. */
+  grammar?: Grammar | undefined;
 }
 
 const HELP = `/help              this list
@@ -131,8 +134,8 @@ export class Chat {
   }
 
   #options(): ChatOptions {
-    const { sampling, kwargs, maxTokens } = this.#settings;
-    return { sampling, kwargs, ...(maxTokens === undefined ? {} : { maxTokens }) };
+    const { sampling, kwargs, maxTokens, grammar } = this.#settings;
+    return { sampling, kwargs, ...(maxTokens === undefined ? {} : { maxTokens }), ...(grammar ? { grammar } : {}) };
   }
 
   #withSystem(messages: readonly ChatMessage[]): ChatMessage[] {

@@ -33,6 +33,8 @@ export interface Flag {
   readonly required?: boolean;
   /** Why the flag changes nothing here. llama.cpp's command lines have it, so it is accepted with a warning. */
   readonly noEffect?: string;
+  /** Why a switch cannot be turned on here, where llama.cpp's command lines may turn it off. */
+  readonly refusedOn?: string;
 }
 
 export interface Argument {

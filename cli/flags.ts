@@ -283,6 +283,19 @@ export const SAMPLING: readonly { readonly param: NumberParam; readonly flag: Fl
   }),
   sampling("mirostat_eta", { name: "mirostat-lr", help: "learning rate of Mirostat" }),
   sampling("mirostat_tau", { name: "mirostat-ent", help: "surprise that Mirostat aims at" }),
+  sampling("adaptive_target", {
+    name: "adaptive-target",
+    max: 1,
+    help: "draw tokens whose probability is near this, below 0 = off",
+  }),
+  sampling("adaptive_decay", { name: "adaptive-decay", min: 0, max: 0.99, help: "how long that draw remembers" }),
+  sampling("min_keep", {
+    name: "min-keep",
+    type: "int",
+    value: "N",
+    min: 0,
+    help: "candidates that no stage goes below",
+  }),
   sampling("seed", {
     name: "seed",
     alias: ["s"],
@@ -304,6 +317,13 @@ export const SAMPLING_FLAGS: readonly Flag[] = [
     help: "stages of the sampler in their order, separated by semicolons",
   },
   {
+    name: "sampler-seq",
+    alias: ["sampling-seq"],
+    type: "string",
+    value: "LETTERS",
+    help: "the same by letters: edskypmxt is the default order",
+  },
+  {
     name: "logit-bias",
     alias: ["l"],
     type: "strings",
@@ -318,6 +338,20 @@ export const SAMPLING_FLAGS: readonly Flag[] = [
       "default: a new line, a colon, a quotation mark, an asterisk",
   },
   { name: "ignore-eos", type: "bool", help: "keep generating past the end of the answer" },
+];
+
+/** The form that answers must have; `formOf` reads them. */
+export const FORM_FLAGS: readonly Flag[] = [
+  { name: "grammar", type: "string", value: "GBNF", help: "grammar of the answer" },
+  { name: "grammar-file", type: "string", value: "FILE", help: "file with such a grammar" },
+  {
+    name: "json-schema",
+    alias: ["j"],
+    type: "string",
+    value: "JSON",
+    help: "JSON schema of the answer; {} = any JSON",
+  },
+  { name: "json-schema-file", alias: ["jf"], type: "string", value: "FILE", help: "file with such a schema" },
 ];
 
 /** The most tokens of an answer. */

@@ -32,6 +32,7 @@ const ATTENTION = "attention is always computed without the whole matrix of scor
 const SPECULATION = "there is no speculative decoding; answers are the same without it";
 const THREADS = "the threads of --threads do all the work";
 const LOG = "the log has one form";
+const PICTURES = "there is no reader of pictures, sounds and videos";
 
 /** Accepted by every command that runs a model. */
 export const LLAMA_MODEL_FLAGS: readonly Flag[] = [
@@ -48,6 +49,11 @@ export const LLAMA_MODEL_FLAGS: readonly Flag[] = [
   value("cpu-strict", THREADS),
   value("prio", THREADS),
   value("poll", THREADS),
+  value("cpu-mask-batch", THREADS, { alias: ["Cb"] }),
+  value("cpu-range-batch", THREADS, { alias: ["Crb"] }),
+  value("cpu-strict-batch", THREADS),
+  value("prio-batch", THREADS),
+  value("poll-batch", THREADS),
   value("numa", THREADS, { env: "LLAMA_ARG_NUMA" }),
   value("split-mode", ONE_DEVICE, { alias: ["sm"], env: "LLAMA_ARG_SPLIT_MODE" }),
   value("tensor-split", ONE_DEVICE, { alias: ["ts"], env: "LLAMA_ARG_TENSOR_SPLIT" }),
@@ -56,6 +62,8 @@ export const LLAMA_MODEL_FLAGS: readonly Flag[] = [
   value("rpc", ONE_DEVICE, { env: "LLAMA_ARG_RPC" }),
   toggle("cpu-moe", ONE_DEVICE, { alias: ["cmoe"], env: "LLAMA_ARG_CPU_MOE" }),
   value("n-cpu-moe", ONE_DEVICE, { alias: ["ncmoe"], env: "LLAMA_ARG_N_CPU_MOE" }),
+  value("moe-cache-mib", ONE_DEVICE, { env: "LLAMA_ARG_MOE_CACHE_MIB" }),
+  value("n-cpu-ffn", ONE_DEVICE, { alias: ["ncffn"], env: "LLAMA_ARG_N_CPU_FFN" }),
   toggle("kv-offload", ONE_DEVICE, { alias: ["kvo"], off: ["nkvo"], env: "LLAMA_ARG_KV_OFFLOAD" }),
   toggle("op-offload", ONE_DEVICE, { off: [] }),
   toggle("no-host", ONE_DEVICE, { env: "LLAMA_ARG_NO_HOST" }),
@@ -83,8 +91,17 @@ export const LLAMA_MODEL_FLAGS: readonly Flag[] = [
     env: "LLAMA_ARG_DEFRAG_THOLD",
   }),
   toggle("perf", "rates are printed or answered in any case", { off: [], env: "LLAMA_ARG_PERF" }),
-  toggle("context-shift", "an answer ends where the context is full", { off: [], env: "LLAMA_ARG_CONTEXT_SHIFT" }),
-  value("keep", "an answer ends where the context is full"),
+  toggle("escape", "texts are taken as they are", { alias: ["e"], off: [] }),
+  toggle("mmproj-auto", PICTURES, { off: ["no-mmproj"], env: "LLAMA_ARG_MMPROJ_AUTO" }),
+  toggle("mmproj-offload", PICTURES, { off: [], env: "LLAMA_ARG_MMPROJ_OFFLOAD" }),
+  value("mmproj-device", PICTURES, { alias: ["mmdev"] }),
+  value("image-min-tokens", PICTURES, { env: "LLAMA_ARG_IMAGE_MIN_TOKENS" }),
+  value("image-max-tokens", PICTURES, { env: "LLAMA_ARG_IMAGE_MAX_TOKENS" }),
+  value("mtmd-batch-max-tokens", PICTURES, { env: "LLAMA_ARG_MTMD_BATCH_MAX_TOKENS" }),
+  value("video-fps", PICTURES, { env: "LLAMA_ARG_VIDEO_FPS" }),
+  value("video-timestamp-interval", PICTURES, { env: "LLAMA_ARG_VIDEO_TIMESTAMP_INTERVAL" }),
+  value("video-ffmpeg-dir", PICTURES, { env: "LLAMA_ARG_VIDEO_FFMPEG_DIR" }),
+  toggle("lora-init-without-apply", "there are no adapters to apply"),
   toggle("jinja", "chat templates are always Jinja", { off: [], env: "LLAMA_ARG_JINJA" }),
   value("model-draft", SPECULATION, { alias: ["md", "spec-draft-model"], env: "LLAMA_ARG_SPEC_DRAFT_MODEL" }),
   value("spec-type", SPECULATION, { env: "LLAMA_ARG_SPEC_TYPE" }),
@@ -99,6 +116,9 @@ export const LLAMA_MODEL_FLAGS: readonly Flag[] = [
   toggle("log-timestamps", LOG, { off: [], env: "LLAMA_ARG_LOG_TIMESTAMPS" }),
 ];
 
+const NO_TOOLS = "the server runs no tools; clients do";
+const NO_TOOLS_OFF = "the server runs no tools in any case";
+
 /** Accepted by `serve` besides. */
 export const LLAMA_SERVER_FLAGS: readonly Flag[] = [
   toggle("cont-batching", "requests always share their steps", {
@@ -106,27 +126,56 @@ export const LLAMA_SERVER_FLAGS: readonly Flag[] = [
     off: ["nocb"],
     env: "LLAMA_ARG_CONT_BATCHING",
   }),
-  toggle("cache-prompt", "a request's cache_prompt decides; the answer is the same either way", {
-    off: [],
-    env: "LLAMA_ARG_CACHE_PROMPT",
+  value("cache-reuse", "text that was computed at another place would change the answer", {
+    env: "LLAMA_ARG_CACHE_REUSE",
   }),
-  value("cache-reuse", "only whole beginnings of prompts are kept", { env: "LLAMA_ARG_CACHE_REUSE" }),
-  value("cache-ram", "prompts are kept in the cache of --ctx-size", { alias: ["cram"], env: "LLAMA_ARG_CACHE_RAM" }),
   toggle("cache-idle-slots", "see --cache-ram", { off: [], env: "LLAMA_ARG_CACHE_IDLE_SLOTS" }),
   value("ctx-checkpoints", "the cache keeps every token", {
     alias: ["ctxcp", "swa-checkpoints"],
     env: "LLAMA_ARG_CTX_CHECKPOINTS",
   }),
-  value("slot-prompt-similarity", "the slot with the longest common beginning is taken", { alias: ["sps"] }),
   value("threads-http", "requests are read by one thread", { env: "LLAMA_ARG_THREADS_HTTP" }),
   value("timeout", "connections stay as long as they are used", { alias: ["to"], env: "LLAMA_ARG_TIMEOUT" }),
   toggle("ui", "there is no web page here", { alias: ["webui"], off: ["no-webui"], env: "LLAMA_ARG_UI" }),
-  value("tags", "tags are not shown", { env: "LLAMA_ARG_TAGS" }),
+  value("ui-config", "the server has no settings of a web page", {
+    alias: ["webui-config"],
+    env: "LLAMA_ARG_UI_CONFIG",
+  }),
+  value("ui-config-file", "the server has no settings of a web page", {
+    alias: ["webui-config-file"],
+    env: "LLAMA_ARG_UI_CONFIG_FILE",
+  }),
+  value("media-path", PICTURES),
+  value("checkpoint-min-step", "the engine keeps points where requests may go on", {
+    alias: ["cms"],
+    env: "LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT",
+  }),
+  toggle("reasoning-preserve", "the template decides what of earlier reasoning a prompt holds", {
+    off: [],
+    env: "LLAMA_ARG_REASONING_PRESERVE",
+  }),
+  toggle("log-jsonl", "see --log-format json", { off: [], env: "LLAMA_ARG_LOG_JSONL" }),
+  value("log-prompts-dir", "see --log-prompts"),
+  // Off is what they are here; on cannot be.
+  toggle("ui-mcp-proxy", NO_TOOLS_OFF, {
+    alias: ["webui-mcp-proxy"],
+    off: ["no-webui-mcp-proxy"],
+    env: "LLAMA_ARG_UI_MCP_PROXY",
+    refusedOn: NO_TOOLS,
+  }),
+  toggle("agent", NO_TOOLS_OFF, {
+    alias: ["ag"],
+    off: ["no-ag"],
+    env: "LLAMA_ARG_AGENT",
+    refusedOn: NO_TOOLS,
+  }),
   toggle("reuse-port", "one server has the port", { env: "LLAMA_ARG_REUSE_PORT" }),
 ];
 
 /** Accepted by `run` besides. */
 export const LLAMA_CLI_FLAGS: readonly Flag[] = [
+  toggle("context-shift", "an answer ends where the context is full", { off: [], env: "LLAMA_ARG_CONTEXT_SHIFT" }),
+  value("keep", "an answer ends where the context is full"),
   toggle("conversation", "there is a chat where no prompt is given", { alias: ["cnv"] }),
   toggle("color", "answers are not coloured", { alias: ["co"] }),
   toggle("simple-io", "a terminal is recognized"),
@@ -157,9 +206,44 @@ export const REFUSED: Readonly<Record<string, string>> = {
   "mu": "download the file, or use --hf-repo",
   "models-dir": "one server serves one model",
   "models-preset": "one server serves one model",
-  "tools": "the server runs no tools; clients do",
-  "agent": "the server runs no tools; clients do",
+  "tools": NO_TOOLS,
+  "tools-runtime": NO_TOOLS,
+  "mcp-servers-config": NO_TOOLS,
+  "mcp-servers-json": NO_TOOLS,
+  "special": "answers do not show the markup of special tokens",
+  "sp": "answers do not show the markup of special tokens",
+  "override-kv": "change the file's keys with bloomery quantize --override-kv",
+  "control-vector-layer-range": "control vectors are not supported",
+  "mmproj-url": "images and audio are not supported",
+  "mmu": "images and audio are not supported",
+  "docker-repo": "download the file, or use --hf-repo",
+  "dr": "download the file, or use --hf-repo",
+  "yarn-ext-factor": "the file's rope keys decide; change them with bloomery quantize --override-kv",
+  "yarn-attn-factor": "the file's rope keys decide; change them with bloomery quantize --override-kv",
+  "yarn-beta-slow": "the file's rope keys decide; change them with bloomery quantize --override-kv",
+  "yarn-beta-fast": "the file's rope keys decide; change them with bloomery quantize --override-kv",
+  "spec-ngram-size-n": "it was removed; see --spec-ngram-simple-size-n and --spec-ngram-mod-n-match",
+  "spec-ngram-size-m": "it was removed; see --spec-ngram-simple-size-m",
+  "spec-ngram-min-hits": "it was removed; see --spec-ngram-simple-min-hits",
+  "list-devices": "bloomery --version lists the devices",
+  "cache-list": "see the folder of --cache-dir",
+  "cl": "see the folder of --cache-dir",
+  "completion-bash": "see bloomery completions bash",
+  ...Object.fromEntries(
+    [
+      "embd-gemma-default",
+      "fim-qwen-1.5b-default",
+      "fim-qwen-3b-default",
+      "fim-qwen-7b-default",
+      "fim-qwen-7b-spec",
+      "fim-qwen-14b-spec",
+      "fim-qwen-30b-default",
+      "gpt-oss-20b-default",
+      "gpt-oss-120b-default",
+      "vision-gemma-4b-default",
+      "vision-gemma-12b-default",
+    ].map((name) => [name, "name the model with --hf-repo"]),
+  ),
   "ssl-key-file": "put a proxy with TLS before the server",
   "ssl-cert-file": "put a proxy with TLS before the server",
-  "slot-save-path": "slots cannot be saved to files",
 };

@@ -63,7 +63,8 @@ function canonical(argv: readonly string[], command: Command): string[] {
     const equals = arg.indexOf("=");
     let head = equals < 0 ? arg : arg.slice(0, equals);
     let value = equals < 0 ? undefined : arg.slice(equals + 1);
-    let found = known.get(head) ?? known.get(head.replaceAll("_", "-"));
+    // `-fit` is a long name with one dash.
+    let found = known.get(head) ?? known.get(head.replaceAll("_", "-")) ?? known.get(`-${head}`);
     if (found === undefined && /^-[a-zA-Z]-?\d/.test(arg)) {
       // `-c4096`: a number right behind a short flag.
       [head, value] = [arg.slice(0, 2), arg.slice(2)];

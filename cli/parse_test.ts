@@ -136,7 +136,7 @@ Deno.test("the table of flags is of one piece", () => {
     for (const flag of flags) {
       assert.match(flag.name, /^[a-z][a-z0-9-]+$/);
       const other = byName.get(flag.name);
-      if (other?.flag.type === flag.type) {
+      if (other?.flag.type === flag.type && other.flag.value === flag.value) {
         assert.equal(flag.env, other.flag.env, `--${flag.name} of ${command} and ${other.command}`);
       }
       if (flags.some((f) => f.name === "config")) byName.set(flag.name, { command, flag });
@@ -160,4 +160,52 @@ Deno.test("command lines of llama-server and llama-cli are taken", () => {
     const parsed = parseArgs(line.split(" "), commands, "about");
     assert.equal(parsed.kind, "run", line);
   }
+});
+
+/** llama-server's command lines as people have them in scripts and service files. */
+const LLAMA_SERVER_LINES = [
+  "-m x.gguf --host 0.0.0.0 --port 8080 -c 8192 -b 2048 -ub 512 -np 4 -cb -fa on --temp 0.7 --seed 42 --n-predict 256",
+  "-m x.gguf --no-slots --jinja --verbose --metrics --props --no-webui -ngl 99 --mlock --no-mmap -t 8 -tb 8",
+  "-m x.gguf --no-jinja --chat-template chatml -fit off -fitt 512 -lm mmap -lzm off --no-warmup --swa-full",
+  "-hf org/model:Q4_K_M -kvu -ctk q8_0 -ctv q8_0 -ncmoe 12 --moe-cache-mib 512 -ncffn 3 -ot exps=CPU -sm layer -ts 1,1",
+  "-m x.gguf --reasoning-format deepseek --reasoning-budget 0 --reasoning-budget-message stop -rea off --no-prefill-assistant",
+  "-m x.gguf -s 1 -n 5 -l 15043+1 --grammar x --samplers top_k;temperature --sampling-seq kt --adaptive-target 0.5 -bs",
+  "-m x.gguf --dry-multiplier 0.8 --xtc-probability 0.5 --mirostat 2 --mirostat-ent 4 --dynatemp-range 0.5 --ignore-eos",
+  "-m x.gguf -md d.gguf --spec-type draft-simple --spec-draft-n-max 8 -ngld 99 -devd none -ctkd f16 -lcs a -lcd b",
+  "-m x.gguf -to 600 --sse-ping-interval 10 --threads-http 4 --cors-origins localhost --cors-methods GET --api-prefix /x",
+  "-m x.gguf --no-cache-prompt -cram 512 --cache-reuse 256 -sps 0.2 -ctxcp 8 -cms 64 --no-cache-idle-slots --keep 5",
+  "-m x.gguf --no-agent --no-ui-mcp-proxy --no-mmproj -e -r END --log-prefix -lv 3 --log-jsonl --tags a,b -a one,two",
+  "-m x.gguf --skip-chat-parsing -j {} --no-repack --no-kv-offload --rpc h:1 --numa distribute --cpu-strict-batch 1",
+];
+
+Deno.test("serve takes llama-server's command lines, and refuses by name what it cannot do", () => {
+  for (const line of LLAMA_SERVER_LINES) {
+    const { kind } = parseArgs(["serve", ...line.split(" ")], commands, "about");
+    assert.equal(kind, "run", line);
+  }
+  const refused = [
+    "--tools all",
+    "--mcp-servers-config x.json",
+    "--mcp-servers-json {}",
+    "--agent",
+    "--ui-mcp-proxy",
+    "--mmproj x",
+    "--override-kv a=int:1",
+    "--spec-ngram-size-n 3",
+    "-dr x",
+    "-sp",
+    "--fim-qwen-7b-default",
+  ];
+  for (const line of refused) {
+    assert.throws(
+      () => parseArgs(["serve", "-m", "x.gguf", ...line.split(" ")], commands, "about"),
+      (e) => e instanceof UsageError && e.code === "usage.not_supported" && e.message.includes(line.split(" ")[0]),
+      line,
+    );
+  }
+  assert.throws(
+    () =>
+      parseArgs(["serve", "-m", "x"], commands, "", { env: (name) => name === "LLAMA_ARG_AGENT" ? "1" : undefined }),
+    { code: "usage.not_supported" },
+  );
 });

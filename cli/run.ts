@@ -3,8 +3,9 @@
  * @module
  */
 import { type Command, EXIT, type Flags } from "./command.ts";
-import { COMMON, MODEL_FLAGS, PREDICT, REASONING_FLAGS, SAMPLING_FLAGS } from "./flags.ts";
+import { COMMON, FORM_FLAGS, MODEL_FLAGS, PREDICT, REASONING_FLAGS, SAMPLING_FLAGS } from "./flags.ts";
 import { LLAMA_CLI_FLAGS, LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
+import { LLAMA_SPEC_FLAGS } from "./llama_spec_flags.ts";
 import { openModelFromFlags } from "./open.ts";
 import { UsageError } from "../core/errors.ts";
 import type { ChatMessage } from "../core/chat/messages.ts";
@@ -12,7 +13,7 @@ import type { SamplingParams } from "../core/sampling/mod.ts";
 import { cutText, printAnswer } from "./answer.ts";
 import { Chat } from "./chat.ts";
 import type { Io } from "./io.ts";
-import { maxTokensOf, reasoningKwargs, samplingOf } from "./sampling.ts";
+import { grammarOf, maxTokensOf, reasoningKwargs, samplingOf } from "./sampling.ts";
 import { openTerminal } from "./terminal.ts";
 import { readText } from "./text_file.ts";
 
@@ -88,8 +89,10 @@ export const run: Command = {
     ...REASONING_FLAGS,
     { name: "no-think", type: "bool", help: "the same as --reasoning off" },
     ...SAMPLING_FLAGS,
+    ...FORM_FLAGS,
     COMMON.quiet,
     ...LLAMA_MODEL_FLAGS,
+    ...LLAMA_SPEC_FLAGS,
     ...LLAMA_CLI_FLAGS,
   ],
   epilog: "Text on standard input is what the prompt is about: cat notes.txt | bloomery run -m MODEL Summarize\n" +
@@ -108,6 +111,7 @@ export const run: Command = {
     }
     const maxTokens = maxTokensOf(flags);
     const limit = maxTokens === undefined ? {} : { maxTokens };
+    const grammar = await grammarOf(flags, io);
     const kwargs = { ...reasoningKwargs(flags), ...(flags.bool("no-think") ? { enable_thinking: false } : {}) };
     const messages: ChatMessage[] = [
       ...(system === undefined ? [] : [{ role: "system", content: system }]),
@@ -127,12 +131,13 @@ export const run: Command = {
     });
     const { model } = opened;
     if (prompt === undefined) {
-      const settings = { system, sampling: { ...model.samplingDefaults(), ...sampling }, maxTokens, kwargs };
+      const settings = { grammar, system, sampling: { ...model.samplingDefaults(), ...sampling }, maxTokens, kwargs };
       await new Chat(model, io, settings).run(openTerminal());
       return EXIT.done;
     }
     using _ = io.hold();
-    const answer = await printAnswer(model.generate(prompt, { sampling, signal: io.signal, ...limit }), io);
+    const form = grammar === undefined ? {} : { grammar };
+    const answer = await printAnswer(model.generate(prompt, { sampling, signal: io.signal, ...limit, ...form }), io);
     const cut = cutText(answer, model.engine.n_ctx);
     if (cut !== undefined) io.warn(cut);
     return EXIT.done;

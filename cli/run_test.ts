@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Flags } from "./command.ts";
 import { joinPrompt } from "./run.ts";
-import { maxTokensOf, parseSamplers, reasoningKwargs, samplingOf } from "./sampling.ts";
+import { formOf, grammarOf, maxTokensOf, parseSamplers, reasoningKwargs, samplingOf } from "./sampling.ts";
 
 const flags = (values: Record<string, any>) => new Flags(new Map(Object.entries(values)));
 
@@ -44,6 +44,29 @@ Deno.test("samplingOf() gives what the flags say and nothing else", () => {
   assert.deepEqual(breakers({ "dry-sequence-breaker": ["none"] }), new Set());
   assert.equal(breakers({ "dry-multiplier": 0 }), undefined);
   assert.throws(() => parseSamplers("top_k;tempreature"), { hint: "did you mean temperature?" });
+});
+
+Deno.test("samplers by letters, and the form of an answer, come from flags or files", async () => {
+  const vocabulary = { n_vocab: 100, eogIds: new Set([7]), pieceBytes: () => new Uint8Array() };
+  assert.deepEqual(samplingOf(flags({ "sampler-seq": "kt" }), vocabulary), { samplers: ["top_k", "temperature"] });
+  assert.throws(() => samplingOf(flags({ "sampler-seq": "kq" }), vocabulary), { code: "usage.value" });
+  const told: string[] = [];
+  const grammar = (values: Record<string, any>) => grammarOf(flags(values), { warn: (text) => told.push(text) });
+  assert.equal(await grammar({}), undefined);
+  assert.ok(await grammar({ "grammar": 'root ::= "a"' }));
+  assert.ok(await grammar({ "json-schema": '{"type": "array", "uniqueItems": true}' }));
+  assert.match(told[0], /uniqueItems/);
+  await assert.rejects(grammar({ "grammar": "root ::= (" }), { code: "text.grammar_syntax" });
+  const file = await Deno.makeTempFile();
+  try {
+    await Deno.writeTextFile(file, "{}");
+    assert.deepEqual(formOf(flags({ "json-schema-file": file })), { json_schema: {} });
+    assert.deepEqual(formOf(flags({ "grammar-file": file })), { grammar: "{}" });
+  } finally {
+    await Deno.remove(file);
+  }
+  assert.throws(() => formOf(flags({ "grammar": "x", "json-schema": "{}" })), { code: "usage.value" });
+  assert.throws(() => formOf(flags({ "json-schema": "{" })), { code: "usage.value" });
 });
 
 Deno.test("maxTokensOf() and reasoningKwargs() leave to others what the flags leave open", () => {

@@ -3,12 +3,16 @@
  * @module
  */
 import { UsageError } from "../core/errors.ts";
+import { parseJson } from "../core/json.ts";
 import { type SamplerName, samplerNames, type SamplingParams } from "../core/sampling/mod.ts";
+import type { Grammar } from "../core/sampling/grammar/mod.ts";
 import type { Tokenizer } from "../core/tokenizer/mod.ts";
-import { breakers } from "../serve/sampling.ts";
+import { breakers, SAMPLER_LETTERS } from "../serve/sampling.ts";
 import type { Flags } from "./command.ts";
 import { SAMPLING } from "./flags.ts";
+import type { Io } from "./io.ts";
 import { nearest } from "./nearest.ts";
+import { readText } from "./text_file.ts";
 
 /** Stages by name, `typical_p` among them as requests may call it. @throws {UsageError} `usage.value` */
 export function parseSamplers(text: string): SamplerName[] {
@@ -21,6 +25,59 @@ export function parseSamplers(text: string): SamplerName[] {
       hint: meant === undefined ? `the stages are ${samplerNames.join(", ")}` : `did you mean ${meant}?`,
     });
   });
+}
+
+/** Stages by letters. @throws {UsageError} `usage.value` */
+function parseLetters(text: string): SamplerName[] {
+  return Array.from(text, (letter) => {
+    const name = SAMPLER_LETTERS[letter];
+    if (name !== undefined) return name;
+    const known = Object.entries(SAMPLER_LETTERS).map(([l, n]) => `${l} = ${n}`).join(", ");
+    throw new UsageError("usage.value", `Cannot use --sampler-seq ${text}: no stage has the letter "${letter}"`, {
+      at: { flag: "--sampler-seq", got: letter },
+      hint: known,
+    });
+  });
+}
+
+/**
+ * The form that the flags ask for.
+ * @throws {UsageError} `usage.value` for several forms, or a schema that is not JSON; `usage.file`
+ */
+export function formOf(flags: Flags): { grammar?: string; json_schema?: unknown } {
+  const file = (name: string) => {
+    const path = flags.str(name);
+    return path === undefined ? undefined : readText(path, name);
+  };
+  const grammar = flags.str("grammar") ?? file("grammar-file");
+  const schema = flags.str("json-schema") ?? file("json-schema-file");
+  if (grammar !== undefined && schema !== undefined) {
+    throw new UsageError("usage.value", "Cannot use a grammar and a JSON schema: expected one form of the answer", {
+      hint: "give one of --grammar, --grammar-file, --json-schema and --json-schema-file",
+    });
+  }
+  if (schema === undefined) return grammar === undefined ? {} : { grammar };
+  try {
+    return { json_schema: parseJson(schema) };
+  } catch (cause) {
+    throw new UsageError("usage.value", `Cannot use --json-schema: ${(cause as Error).message}`, {
+      at: { flag: "--json-schema" },
+      cause,
+    });
+  }
+}
+
+/**
+ * The grammar of the form that the flags ask for.
+ * @throws {TextError} for a form that cannot be compiled
+ */
+export async function grammarOf(flags: Flags, io: Pick<Io, "warn">): Promise<Grammar | undefined> {
+  const { grammar, json_schema } = formOf(flags);
+  if (grammar === undefined && json_schema === undefined) return undefined;
+  const { compileGbnf, compileJsonSchema } = await import("../core/sampling/grammar/mod.ts");
+  const compiled = grammar === undefined ? compileJsonSchema(json_schema) : compileGbnf(grammar);
+  if (compiled.ignored.length > 0) io.warn(`the JSON schema is not enforced at ${compiled.ignored.join(", ")}`);
+  return compiled;
 }
 
 /** One `--logit-bias`: an id with the bias behind its sign. @throws {UsageError} `usage.value` */
@@ -38,10 +95,10 @@ function parseBias(text: string, n_vocab: number): [number, number] {
 /** What settings need of a model's tokenizer. */
 export type Vocabulary = Pick<Tokenizer, "n_vocab" | "eogIds" | "pieceBytes">;
 
-/** Texts at which the penalty on repeated sequences begins anew. */
-function breakersOf(flags: Flags, vocabulary: Vocabulary): Set<number> {
+/** Texts at which the penalty on repeated sequences begins anew, where the flags give some. */
+export function dryBreakersOf(flags: Flags): string[] | undefined {
   const given = flags.strs("dry-sequence-breaker");
-  return breakers(given.length === 0 ? undefined : given.filter((text) => text !== "none"), vocabulary);
+  return given.length === 0 ? undefined : given.filter((text) => text !== "none");
 }
 
 /**
@@ -60,12 +117,14 @@ export function samplingOf(
     if (n !== undefined) (params as Record<string, number>)[param] = n;
   }
   const samplers = flags.str("samplers");
+  const letters = flags.str("sampler-seq");
   if (samplers !== undefined) params.samplers = parseSamplers(samplers);
+  else if (letters !== undefined) params.samplers = parseLetters(letters);
   const biases = new Map(flags.strs("logit-bias").map((text) => parseBias(text, vocabulary.n_vocab)));
   if (flags.bool("ignore-eos")) { for (const id of vocabulary.eogIds) biases.set(id, -Infinity); }
   if (biases.size > 0) params.logit_bias = biases;
   const dry = (params.dry_multiplier ?? 0) > 0 || flags.has("dry-sequence-breaker");
-  if (dry || options.changing) params.dry_breakers = breakersOf(flags, vocabulary);
+  if (dry || options.changing) params.dry_breakers = breakers(dryBreakersOf(flags), vocabulary);
   return params;
 }
 

@@ -7,12 +7,15 @@ import { parseJson } from "../core/json.ts";
 import { osError, osReason } from "../core/os_error.ts";
 import type { ServedModel } from "../serve/language_model.ts";
 import { type Command, EXIT, type Flags } from "./command.ts";
-import { MODEL_FLAGS, PREDICT, REASONING_FLAGS, SAMPLING_FLAGS } from "./flags.ts";
+import { FORM_FLAGS, MODEL_FLAGS, PREDICT, REASONING_FLAGS, SAMPLING_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS, LLAMA_SERVER_FLAGS } from "./llama_flags.ts";
+import { LLAMA_SPEC_FLAGS } from "./llama_spec_flags.ts";
 import { modelPath } from "./model_file.ts";
 import { openModelFromFlags } from "./open.ts";
-import { maxTokensOf, reasoningKwargs, samplingOf } from "./sampling.ts";
+import { dryBreakersOf, formOf, maxTokensOf, reasoningKwargs, samplingOf } from "./sampling.ts";
 import {
+  ANSWER_FLAGS,
+  chatTemplateOf,
   corsOrigins,
   HTTP_FLAGS,
   LOG_FLAGS,
@@ -20,8 +23,9 @@ import {
   PING_FLAG,
   PREFILL_FLAG,
   ROUTE_FLAGS,
+  TEMPLATE_FLAGS,
 } from "./server_flags.ts";
-import { SLOT_FLAGS, slotsOf } from "./slots.ts";
+import { SLOT_CACHE_FLAGS, SLOT_FLAGS, slotCacheOf, slotsOf } from "./slots.ts";
 import { readText } from "./text_file.ts";
 
 const REASONING_FORMATS = ["none", "auto", "deepseek", "deepseek-legacy"] as const;
@@ -36,6 +40,7 @@ export const serve: Command = {
     SLOT_FLAGS.unified,
     SLOT_FLAGS.perSlot,
     SLOT_FLAGS.cacheSize,
+    ...SLOT_CACHE_FLAGS,
     ...HTTP_FLAGS,
     ...ROUTE_FLAGS,
     PING_FLAG,
@@ -80,13 +85,7 @@ export const serve: Command = {
       env: "LLAMA_ARG_THINK_BUDGET",
       help: "most tokens of reasoning where a request sets no limit: 0 = none, -1 = no limit",
     },
-    {
-      name: "chat-template-file",
-      type: "string",
-      value: "FILE",
-      env: "LLAMA_ARG_CHAT_TEMPLATE_FILE",
-      help: "Jinja template used instead of the model's own",
-    },
+    ...TEMPLATE_FLAGS,
     {
       name: "chat-template-kwargs",
       type: "string",
@@ -99,7 +98,10 @@ export const serve: Command = {
     { ...PREDICT, help: "most tokens of an answer where a request sets no limit, -1 = as many as the context holds" },
     ...REASONING_FLAGS,
     ...SAMPLING_FLAGS,
+    ...FORM_FLAGS,
+    ...ANSWER_FLAGS,
     ...LLAMA_MODEL_FLAGS,
+    ...LLAMA_SPEC_FLAGS,
     ...LLAMA_SERVER_FLAGS,
   ],
   epilog: "Example:\n  bloomery serve -m qwen3-8b-Q4_K_M.gguf --port 8080 --parallel 8\n\n" +
@@ -110,8 +112,8 @@ export const serve: Command = {
 
   async run({ flags, io }) {
     const kwargs = { ...reasoningKwargs(flags), ...templateKwargs(flags) };
-    const templateFile = flags.str("chat-template-file");
-    const chatTemplate = templateFile === undefined ? undefined : readText(templateFile, "chat-template-file");
+    const chatTemplate = chatTemplateOf(flags);
+    const form = formOf(flags);
     const apiKeys = keysOf(flags);
     if (apiKeys.length === 0 && !isLocal(flags.str("host")!)) {
       io.warn(
@@ -120,6 +122,7 @@ export const serve: Command = {
     }
     const origins = await corsOrigins(flags);
     const { n_slots, ...context } = slotsOf(flags);
+    const slotCache = slotCacheOf(flags);
     const log = await openRequestLog(flags, io);
     const { openServer } = await import("../serve/server.ts");
     const { lacksTemplate, servedModel } = await import("../serve/language_model.ts");
@@ -131,14 +134,28 @@ export const serve: Command = {
         host: flags.str("host")!,
         port: flags.num("port")!,
         n_slots,
+        ...slotCache,
         apiKeys,
         corsOrigins: origins,
+        ...(flags.has("cors-methods") ? { corsMethods: flags.strs("cors-methods") } : {}),
+        ...(flags.has("cors-headers") ? { corsHeaders: flags.strs("cors-headers") } : {}),
+        corsCredentials: isOn(flags, "cors-credentials"),
+        tags: flags.strs("tags"),
+        props: flags.bool("props"),
+        form: Object.keys(form).length === 0 ? undefined : form,
+        stop: flags.strs("reverse-prompt"),
+        dryBreakers: dryBreakersOf(flags),
+        cachePrompt: isOn(flags, "cache-prompt"),
+        spmInfill: flags.bool("spm-infill"),
+        readsAnswers: !flags.bool("skip-chat-parsing"),
+        reasoningBudgetMessage: flags.str("reasoning-budget-message") ?? "",
+        verbose: flags.bool("verbose"),
         reasoningFormat: flags.str("reasoning-format") as typeof REASONING_FORMATS[number],
         reasoningBudget,
         templateKwargs: kwargs,
         n_predict: maxTokensOf(flags) ?? -1,
-        slots: !flags.has("slots") || flags.bool("slots"),
-        prefill: !flags.has("prefill-assistant") || flags.bool("prefill-assistant"),
+        slots: isOn(flags, "slots"),
+        prefill: isOn(flags, "prefill-assistant"),
         metrics: flags.bool("metrics"),
         pingSeconds: flags.num("sse-ping-interval")!,
         apiPrefix: flags.str("api-prefix") ?? "",
@@ -158,7 +175,7 @@ export const serve: Command = {
         ...context,
         beforeWeights(loading) {
           if (chatTemplate === undefined && lacksTemplate(loading)) {
-            io.warn("the model has no chat template; chats use ChatML, see --chat-template-file");
+            io.warn("the model has no chat template; chats use ChatML, see --chat-template");
           }
           const [id, ...aliases] = flags.strs("alias");
           const served = servedModel(loading, {
@@ -192,6 +209,11 @@ export const serve: Command = {
     return EXIT.done;
   },
 };
+
+/** A switch that is on unless it was turned off. */
+function isOn(flags: Flags, name: string): boolean {
+  return !flags.has(name) || flags.bool(name);
+}
 
 function templateKwargs(flags: Flags): Record<string, unknown> {
   const text = flags.str("chat-template-kwargs");

@@ -2,11 +2,14 @@
  * Flags of `serve` that concern its address, its clients and its log.
  * @module
  */
+import { NAMED_TEMPLATES } from "../core/chat/named_templates.ts";
 import { UsageError } from "../core/errors.ts";
 import { osHint, osReason } from "../core/os_error.ts";
 import type { LogFormat, RequestLogEntry } from "../serve/request_log.ts";
 import type { Flag, Flags } from "./command.ts";
 import type { Io } from "./io.ts";
+import { nearest } from "./nearest.ts";
+import { readText } from "./text_file.ts";
 
 export const HTTP_FLAGS: readonly Flag[] = [
   {
@@ -45,6 +48,37 @@ export const HTTP_FLAGS: readonly Flag[] = [
     help: "pages that browsers let use the server: * = all (default), localhost = those of this machine, or " +
       "https://HOST[:PORT]",
   },
+  {
+    name: "cors-methods",
+    type: "strings",
+    value: "METHOD",
+    separator: ",",
+    env: "LLAMA_ARG_CORS_METHODS",
+    help: "methods that such pages may use; default: those of the routes",
+  },
+  {
+    name: "cors-headers",
+    type: "strings",
+    value: "NAME",
+    separator: ",",
+    env: "LLAMA_ARG_CORS_HEADERS",
+    help: "headers that such pages may send, * = all (default)",
+  },
+  {
+    name: "cors-credentials",
+    type: "bool",
+    off: [],
+    env: "LLAMA_ARG_CORS_CREDENTIALS",
+    help: "let such pages send credentials; on unless --no-cors-credentials is given",
+  },
+  {
+    name: "tags",
+    type: "strings",
+    value: "WORD",
+    separator: ",",
+    env: "LLAMA_ARG_TAGS",
+    help: "words about the model, which /v1/models shows",
+  },
 ];
 
 export const ROUTE_FLAGS: readonly Flag[] = [
@@ -54,6 +88,12 @@ export const ROUTE_FLAGS: readonly Flag[] = [
     off: [],
     env: "LLAMA_ARG_ENDPOINT_METRICS",
     help: "answer GET /metrics, for Prometheus",
+  },
+  {
+    name: "props",
+    type: "bool",
+    env: "LLAMA_ARG_ENDPOINT_PROPS",
+    help: "answer POST /props, which has nothing to change",
   },
   {
     name: "api-prefix",
@@ -96,7 +136,7 @@ export const LOG_FLAGS: readonly Flag[] = [
     name: "log-file",
     type: "string",
     value: "FILE",
-    env: "LLAMA_LOG_FILE",
+    env: "LLAMA_ARG_LOG_FILE",
     help: "append the request log to a file instead; --quiet does not silence it",
   },
   {
@@ -105,6 +145,75 @@ export const LOG_FLAGS: readonly Flag[] = [
     help: "show prompts in the request log; without it no text of a request is in it",
   },
 ];
+
+/** What answers get where a request does not say. */
+export const ANSWER_FLAGS: readonly Flag[] = [
+  {
+    name: "cache-prompt",
+    type: "bool",
+    off: [],
+    env: "LLAMA_ARG_CACHE_PROMPT",
+    help: "begin prompts with what is computed, where a request does not say; on unless --no-cache-prompt is given",
+  },
+  {
+    name: "reverse-prompt",
+    alias: ["r"],
+    type: "strings",
+    value: "TEXT",
+    help: "text that ends an answer where a request names none; may be given several times",
+  },
+  {
+    name: "reasoning-budget-message",
+    type: "string",
+    value: "TEXT",
+    env: "LLAMA_ARG_THINK_BUDGET_MESSAGE",
+    help: "text before the tag that ends reasoning at its limit",
+  },
+  {
+    name: "spm-infill",
+    type: "bool",
+    help: "prompts of /infill have the text behind the gap before the one in front of it",
+  },
+  {
+    name: "skip-chat-parsing",
+    type: "bool",
+    off: [],
+    env: "LLAMA_ARG_SKIP_CHAT_PARSING",
+    help: "read neither reasoning nor calls out of answers: all of an answer is its content",
+  },
+];
+
+/** Which chat template a model gets. */
+export const TEMPLATE_FLAGS: readonly Flag[] = [
+  {
+    name: "chat-template",
+    type: "string",
+    value: "NAME",
+    env: "LLAMA_ARG_CHAT_TEMPLATE",
+    help: `template used instead of the model's own: ${Object.keys(NAMED_TEMPLATES).join(", ")}, or Jinja text`,
+  },
+  {
+    name: "chat-template-file",
+    type: "string",
+    value: "FILE",
+    env: "LLAMA_ARG_CHAT_TEMPLATE_FILE",
+    help: "file with such a Jinja text",
+  },
+];
+
+/** The template that the flags name. @throws {UsageError} `usage.value`, `usage.file` */
+export function chatTemplateOf(flags: Flags): string | undefined {
+  const file = flags.str("chat-template-file");
+  if (file !== undefined) return readText(file, "chat-template-file");
+  const given = flags.str("chat-template");
+  if (given === undefined || given.includes("{")) return given;
+  if (Object.hasOwn(NAMED_TEMPLATES, given)) return NAMED_TEMPLATES[given];
+  const names = Object.keys(NAMED_TEMPLATES), meant = nearest(given, names);
+  throw new UsageError("usage.value", `Cannot use --chat-template ${given}: there is no template of this name`, {
+    at: { flag: "--chat-template", got: given },
+    hint: meant === undefined ? `the names are ${names.join(", ")}` : `did you mean ${meant}?`,
+  });
+}
 
 /** Origins that may use the server. @throws {UsageError} `usage.value` */
 export async function corsOrigins(flags: Flags): Promise<string[]> {

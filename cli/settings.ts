@@ -54,6 +54,12 @@ export function settle(
     ];
     const found = sources.find(([, value]) => value !== undefined);
     if (found) {
+      if (flag.refusedOn !== undefined && found[1] === true) {
+        const name = found[0] === "env" ? flag.env! : `--${flag.name}`;
+        throw new UsageError("usage.not_supported", `bloomery ${command.name} has no ${name}: ${flag.refusedOn}`, {
+          at: { flag: name },
+        });
+      }
       origins.set(flag.name, found[0]);
       values.set(flag.name, found[1]);
     } else if (flag.required) {

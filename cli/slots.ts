@@ -54,6 +54,85 @@ export const SLOT_FLAGS = {
   },
 } as const satisfies Record<string, Flag>;
 
+/** What becomes of what slots have computed. */
+export const SLOT_CACHE_FLAGS: readonly Flag[] = [
+  {
+    name: "slot-save-path",
+    type: "string",
+    value: "DIR",
+    env: "LLAMA_ARG_SLOT_SAVE_PATH",
+    help: "folder for POST /slots/N?action=save, restore and erase; without it they are refused",
+  },
+  {
+    name: "cache-ram",
+    alias: ["cram"],
+    type: "int",
+    value: "MIB",
+    default: 0,
+    min: -1,
+    env: "LLAMA_ARG_CACHE_RAM",
+    help: "host memory for computed prompts that slots give up, in MiB, -1 = no limit",
+  },
+  {
+    name: "slot-prompt-similarity",
+    alias: ["sps"],
+    type: "number",
+    value: "SHARE",
+    default: 0.1,
+    min: 0,
+    max: 1,
+    help:
+      "share of a prompt that a slot must have computed for the prompt to take its place; below, it copies the beginning",
+  },
+  {
+    name: "context-shift",
+    type: "bool",
+    off: [],
+    env: "LLAMA_ARG_CONTEXT_SHIFT",
+    help: "drop old tokens where a context is full and go on, instead of ending the answer; the rest is computed again",
+  },
+  {
+    name: "keep",
+    type: "int",
+    value: "N",
+    default: 0,
+    min: -1,
+    help: "first tokens that stay then, -1 = the prompt",
+  },
+];
+
+/** Settings of the server that these flags give. @throws {UsageError} `usage.file` for a folder that is none */
+export function slotCacheOf(flags: Flags): {
+  slotSavePath?: string;
+  promptCacheBytes: number;
+  similarity: number;
+  contextShift: boolean;
+  n_keep: number;
+} {
+  const path = flags.str("slot-save-path"), mib = flags.num("cache-ram") ?? 0;
+  if (path !== undefined && !isFolder(path)) {
+    throw new UsageError("usage.file", `Cannot save slots in ${path} of --slot-save-path: it is no folder`, {
+      at: { flag: "--slot-save-path", file: path },
+      hint: "make it first",
+    });
+  }
+  return {
+    ...(path === undefined ? {} : { slotSavePath: path }),
+    promptCacheBytes: mib < 0 ? Infinity : mib * 2 ** 20,
+    similarity: flags.num("slot-prompt-similarity")!,
+    contextShift: flags.bool("context-shift"),
+    n_keep: flags.num("keep")!,
+  };
+}
+
+function isFolder(path: string): boolean {
+  try {
+    return Deno.statSync(path).isDirectory;
+  } catch {
+    return false;
+  }
+}
+
 export interface Slots {
   readonly n_slots: number;
   /** Most tokens of a slot; undefined leaves it to the engine. */

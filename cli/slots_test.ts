@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import type { Command } from "./command.ts";
+import { commands } from "./commands.ts";
 import { parseArgs } from "./parse.ts";
-import { SLOT_FLAGS, slotsOf } from "./slots.ts";
+import { SLOT_FLAGS, slotCacheOf, slotsOf } from "./slots.ts";
 
 const command: Command = {
   name: "serve",
@@ -33,4 +34,22 @@ Deno.test("slotsOf() divides --ctx-size among the slots as llama-server does", (
   assert.deepEqual(slots("-np 2 --cache-size 1500"), [2, 1000, 1500]);
   assert.deepEqual(slots("-np 2 --cache-size 10"), [2, 1000, 1000]);
   assert.throws(() => slots("-c 3 -np 4"), { code: "usage.context" });
+});
+
+Deno.test("slotCacheOf() reads what becomes of computed prompts, and wants a folder that is there", () => {
+  const of = (...argv: string[]) => {
+    const parsed = parseArgs(["serve", "-m", "x", ...argv], commands, "");
+    return parsed.kind === "run" ? slotCacheOf(parsed.flags) : undefined;
+  };
+  const standard = { promptCacheBytes: 0, similarity: 0.1, contextShift: false, n_keep: 0 };
+  assert.deepEqual(of(), standard);
+  assert.deepEqual(of("-cram", "2", "-sps", "0.5", "--context-shift", "--keep", "-1"), {
+    promptCacheBytes: 2 << 20,
+    similarity: 0.5,
+    contextShift: true,
+    n_keep: -1,
+  });
+  assert.equal(of("-cram", "-1")?.promptCacheBytes, Infinity);
+  assert.equal(of("--slot-save-path", "/tmp")?.slotSavePath, "/tmp");
+  assert.throws(() => of("--slot-save-path", "/nowhere/at/all"), { code: "usage.file" });
 });

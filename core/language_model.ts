@@ -11,6 +11,7 @@ import type { ModelSource } from "./arch/mod.ts";
 import { openGguf } from "./gguf/read.ts";
 import type { Backend } from "./program/backend.ts";
 import { defaultSampling, Sampler, type SamplingParams } from "./sampling/mod.ts";
+import { type Grammar, GrammarMatcher, VocabTrie } from "./sampling/grammar/mod.ts";
 import { hasVocabulary, type Tokenizer, tokenizerByIds, tokenizerFromGguf } from "./tokenizer/mod.ts";
 
 /** How a model is set up. */
@@ -28,6 +29,8 @@ export interface GenerateOptions {
   readonly maxTokens?: number;
   /** Differences from `defaultSampling`. */
   readonly sampling?: Partial<SamplingParams>;
+  /** The form that the text must have. */
+  readonly grammar?: Grammar;
   /** Ends the generation. */
   readonly signal?: AbortSignal;
   /** Go on after the tokens this sequence holds, and leave it holding the new ones. */
@@ -55,6 +58,8 @@ export interface Piece {
 
 /** A model with its vocabulary and templates: text in, text out. Hold it with `using`. */
 export class LanguageModel implements Disposable {
+  #trie: VocabTrie | undefined;
+
   private constructor(
     readonly file: ModelSource,
     readonly engine: Engine,
@@ -118,7 +123,9 @@ export class LanguageModel implements Disposable {
       const sampler = new Sampler({ ...this.samplingDefaults(), ...options.sampling }, engine.n_vocab);
       for (let i = 0; i < ids.length; i++) sampler.accept(ids[i]);
       const stream = tokenizer.stream();
-      const want = sampler.candidatesEnough > 0 && sampler.candidatesEnough <= engine.topK ? "candidates" : "logits";
+      const form = options.grammar && new GrammarMatcher(options.grammar, this.#vocab());
+      const few = sampler.candidatesEnough > 0 && sampler.candidatesEnough <= engine.topK;
+      const want = few && form === undefined ? "candidates" : "logits";
       const room = this.roomAfter(sequence.length + ids.length, options);
       const wanted = options.maxTokens ?? Infinity;
       const limit = Math.min(wanted, room);
@@ -130,6 +137,7 @@ export class LanguageModel implements Disposable {
           break;
         }
         const [row] = await engine.step([{ sequence, tokens: next, output: "last", want }]);
+        form?.apply(row.full!, tokenizer.eogIds);
         const { token } = want === "candidates"
           ? sampler.sampleCandidates(row.ids, row.logits, row.lse[0])
           : sampler.sample(row.full!);
@@ -138,7 +146,12 @@ export class LanguageModel implements Disposable {
           break;
         }
         sampler.accept(token);
+        form?.accept(tokenizer.pieceBytes(token));
         yield { id: token, text: stream.push(token) };
+        if (form?.finished) {
+          reason = "end"; // an end token is all that could follow
+          break;
+        }
         next = [token];
       }
       const rest = stream.flush();
@@ -147,6 +160,12 @@ export class LanguageModel implements Disposable {
     } finally {
       if (own) sequence.dispose();
     }
+  }
+
+  /** The vocabulary as grammars want it, made at the first use: that takes some tenths of a second. */
+  #vocab(): VocabTrie {
+    const { tokenizer } = this;
+    return this.#trie ??= new VocabTrie(tokenizer.n_vocab, (id) => tokenizer.pieceBytes(id));
   }
 
   /**

@@ -94,7 +94,9 @@ const lines = [
 ];
 for (const { method, paths, body, errors } of ROUTES) {
   const shown = paths.map((path) => path.replace(":id{.+}", "{id}"));
-  const key = shown.at(-1)!;
+  const path = shown.at(-1)!;
+  // Routes that share a path with a GET are listed with their method.
+  const key = `${method} ${path}` in ROUTE_TEXTS ? `${method} ${path}` : path;
   const text = ROUTE_TEXTS[key];
   if (text === undefined) {
     problems.push(`the route ${key} has no words in scripts/http_docs.ts`);

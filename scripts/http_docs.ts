@@ -21,6 +21,15 @@ export const FIELDS: Readonly<Record<string, string>> = {
     "put it into `reasoning_content`",
   reasoning_budget_tokens: "Most tokens of reasoning, 0 = none, -1 = no limit",
   thinking_budget_tokens: "The same as `reasoning_budget_tokens`",
+  reasoning_control: "Let POST /v1/chat/completions/control end the reasoning while it runs",
+  input_prefix: "The text before the gap",
+  input_suffix: "The text behind it",
+  input_extra: "Texts of other files: objects with `text` and `filename`",
+  id: "The `id` of the answer, from its stream",
+  action: "`reasoning_end`",
+  conversation_ids: "Conversations to look for",
+  conv_ids: "The same",
+  reasoning_budget_message: "Text before the tag that ends reasoning at its limit",
   stream: "Send the answer as it comes, as server-sent events",
   stream_options: "`include_usage` adds a last event with the usage",
   sse_ping_interval: "Seconds after which a silent stream sends a comment, 0 or -1 = never",
@@ -34,7 +43,9 @@ export const FIELDS: Readonly<Record<string, string>> = {
   id_slot: "The slot to use, -1 = any",
   grammar: "GBNF grammar of the answer",
   grammar_lazy: "The grammar is in force from one of `grammar_triggers` on, and nothing before",
-  grammar_triggers: "Objects with a `type` and a `value` or `token`, as llama-server has them; tokens and words",
+  grammar_triggers:
+    "Objects with a `type` and a `value` or `token`, as llama-server has them: a token (0), a word (1), a pattern (2), " +
+    "a pattern of the whole text (3); the grammar begins with the trigger, or with the pattern's first group",
   json_schema: "JSON schema of the answer",
   response_format:
     "`text`, `json_object` (with an optional `schema`) or `json_schema`; `strict: true` refuses what cannot " +
@@ -73,12 +84,21 @@ export const FIELDS: Readonly<Record<string, string>> = {
   seed: "Start of the random choice; -1 = a fresh one. Answers of one request differ",
   ignore_eos: "Go on where the model would end",
   logit_bias: "Added to the scores of tokens, by id or by text; false forbids",
-  prompt: "A text, token ids, a mix of both, or several prompts",
+  prompt: "A text, token ids, a mix of both, an object with a `prompt_string`, or several prompts",
   n_probs: "How many rivals of each token to tell with their probabilities",
-  post_sampling_probs: "Refused: only probabilities before sampling are given",
+  post_sampling_probs:
+    "Tell `prob` and `top_probs` behind all stages of the sampler in place of logarithms before them",
   return_tokens: "Whether to tell the ids of the answer's tokens",
-  n_indent: "Refused unless 0",
-  t_max_predict_ms: "Refused unless 0",
+  n_indent: "End the answer at a line, the first and blank ones aside, that begins with fewer blanks",
+  t_max_predict_ms:
+    "End an answer that has a new line after so many milliseconds since its first token, 0 or -1 = never",
+  n_keep: "Tokens of the prompt that stay where a full context is shifted, -1 = all",
+  n_discard: "Tokens behind them that go then, 0 = half",
+  timings_per_token: "Every event of a stream has `timings`",
+  return_progress: "Events of a stream tell how much of the prompt is computed, in `prompt_progress`",
+  verbose: "Add `__verbose`: the answer as /completion tells it",
+  n_cmpl: "llama-server's name of `n`",
+  response_fields: "Answer only these members; `a/b` names a member of a member",
   echo: "Begin the answer with the prompt; with `logprobs` its tokens are scored too",
   suffix: "Refused unless empty",
   system: "The system prompt",
@@ -107,7 +127,8 @@ export const DEFAULTS: Readonly<Record<string, string>> = {
   max_tokens: "--predict",
   n: "1",
   best_of: "n",
-  cache_prompt: "true",
+  cache_prompt: "--cache-prompt",
+  reasoning_budget_message: "--reasoning-budget-message",
   id_slot: "-1",
   tool_choice: "auto",
   parallel_tool_calls: "true",
@@ -120,6 +141,15 @@ export const DEFAULTS: Readonly<Record<string, string>> = {
   ignore_eos: "false",
   n_probs: "0",
   return_tokens: "false",
+  n_cmpl: "1",
+  n_keep: "--keep",
+  n_discard: "0",
+  n_indent: "0",
+  t_max_predict_ms: "-1",
+  timings_per_token: "false",
+  return_progress: "false",
+  post_sampling_probs: "false",
+  verbose: "--verbose",
   echo: "false",
   sse_ping_interval: "--sse-ping-interval",
   store: "true",
@@ -157,6 +187,15 @@ export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
     details:
       "An array; of a slot that was used also its latest request. 503 with `fail_on_no_slot=1` when none is idle. 501 where the server was started with `--no-slots`.",
   },
+  "/slots/{id}": {
+    summary: "saves, restores or erases what a slot has computed",
+    details:
+      "The query's `action` is `save`, `restore` or `erase`; it waits until the slot is idle. 501 unless the server was " +
+      "started with `--slot-save-path DIR`. `save` gives `n_saved` tokens and `n_written` bytes, `restore` `n_restored` and " +
+      "`n_read`, `erase` `n_erased`. A restored slot has the bits that were saved. A file is written beside and renamed; it " +
+      "names its model and the program's version, and another one's, a damaged or a foreign file is a 400.",
+    fields: { filename: "Name of a file in that folder; paths are refused" },
+  },
   "/metrics": {
     summary: "counters for Prometheus",
     details:
@@ -181,7 +220,37 @@ export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
   "/completions": {
     summary: "a continuation of a text, in llama-server's shape",
     details:
-      "One object for one prompt, an array for several. In a stream the last event of a prompt has `stop: true`.",
+      "One object for one answer, an array for several. In a stream the last event of an answer has `stop: true`. " +
+      "`generation_settings` are the settings in force, in llama-server's order.",
+  },
+  "/infill": {
+    summary: "what stands between two texts",
+    details:
+      "Answers like /completion. The prompt has the vocabulary's own tokens for the task; 501 names those that it lacks. " +
+      "Where texts do not fit, what is far from the gap goes first: other files, then three quarters of the room are the " +
+      "text before, the rest the text behind. `--spm-infill` puts the text behind first.",
+    fields: { prompt: "The beginning of what is to be found" },
+  },
+  "/v1/chat/completions/control": {
+    summary: "ends the reasoning of an answer that runs",
+    details:
+      '`{"success": true}`, or false with a `message`. The request of the answer must have had `reasoning_control`.',
+  },
+  "/v1/stream": {
+    summary: "a stream again, from any byte on",
+    details:
+      "A streamed request with the header `X-Conversation-Id` goes on without its client. The query's `conv_id` (or the " +
+      "header) names it, `from` is the first byte. Streams that have ended are kept in memory, the oldest go first; a newer " +
+      "one of a conversation takes its place. 404 where there is none.",
+  },
+  "DELETE /v1/stream": {
+    summary: "ends such a stream, and forgets it",
+    details: "204; 404 where there is none.",
+  },
+  "/v1/streams/lookup": {
+    summary: "which of some conversations have a stream",
+    details:
+      "An array of `conversation_id`, `is_done`, `total_bytes`, `started_at` and `completed_at` (0 while it runs).",
   },
   "/v1/chat/completions/input_tokens": {
     summary: "tokens of a conversation's prompt",
@@ -228,6 +297,30 @@ export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
   },
   "/tokenize": { summary: "ids of a text", details: '`{"tokens": [...]}`: ids, or `{id, piece}` with `with_pieces`.' },
   "/detokenize": { summary: "text of ids", details: '`{"content": "..."}`. An id outside the vocabulary is a 400.' },
+  "POST /props": {
+    summary: "settings to change",
+    details:
+      '`{"success": true}` and no more: there is none that could be changed. 501 unless the server was started ' +
+      "with `--props`.",
+  },
+  "/lora-adapters": {
+    summary: "adapters in force",
+    details: "`[]`: the server loads none.",
+  },
+  "POST /lora-adapters": {
+    summary: "adapters to use",
+    details: 'An array of `{id, scale}`. Only an empty one is accepted: `{"success": true}`.',
+  },
+  "/v1/audio/transcriptions": {
+    summary: "texts of speech, which this server cannot write",
+    details: "501.",
+  },
+  "/v1/systemone": { summary: "decision models, which this server cannot run", details: "501." },
+  "/cors-proxy": {
+    summary: "tools on the server, which it does not offer",
+    details: "403 `feature_disabled`: tools run in the client.",
+  },
+  "POST /cors-proxy": { summary: "tools on the server, which it does not offer", details: "403 `feature_disabled`." },
   "/apply-template": { summary: "the prompt that a conversation becomes", details: '`{"prompt": "..."}`' },
 };
 
@@ -238,14 +331,18 @@ export const ERRORS: readonly (readonly [status: number, code: string, when: str
   [400, "invalid_value", "a field has a wrong type or value; `param` names it"],
   [400, "unsupported_parameter", "a field asks for what the server cannot do, and ignoring it would change the answer"],
   [400, "context_length_exceeded", "the prompt does not fit; `n_prompt_tokens` and `n_ctx` are beside the message"],
+  [400, "slot_file", "a slot's file cannot be read, or is not one of this model and version"],
   [400, "previous_response_not_found", "no response of that id is kept"],
   [400, "text.…", "the chat template refuses the conversation, or a grammar cannot be read, in their own words"],
   [401, "invalid_api_key", "the server has keys and the request carries none of them"],
+  [403, "feature_disabled", "the route offers tools of the server, which has none"],
+  [404, "no_stream", "no stream of the conversation is kept"],
   [404, "not_found", "there is no such path"],
   [404, "model_not_found", "the model has another name"],
   [405, "method_not_allowed", "the path takes another method; `allow` names it"],
   [413, "body_too_large", "the body is larger than 32 MiB"],
   [500, "internal_error", "a fault of the server; it is on its stderr"],
+  [501, "not_supported", "this model, or this server, cannot do what the route does"],
   [501, "switched_off", "the server was started without this route"],
   [503, "loading_model", "the model is not loaded yet"],
   [503, "no_slot", "no slot is idle, and /slots was asked with `fail_on_no_slot=1`"],
@@ -263,6 +360,19 @@ export const DIFFERENCES: readonly string[] = [
   "A field that this server knows and cannot honour is a 400 that names it, because ignoring it would change the answer.",
   "An unknown sampler, an `id_slot` beyond the slots or an id outside the vocabulary is a 400; there it is ignored, taken " +
   "modulo, or a 500.",
+  "Lines of blanks alone do not count for `n_indent`: code has them anywhere.",
+  "Patterns of `grammar_triggers` run as automata, so that none can stall the server; look-around and references back are a " +
+  "400.",
+  "Numbers of `generation_settings` are as they were given; there they show how 32 bits round them.",
+  "`chat_format` in them names this server's own reading of answers, and `n_predict` is what was asked for.",
+  "With `--context-shift` the tokens that stay are computed again at their new places, which is exact; there their keys are turned, " +
+  "and they remember what is gone. A shift takes as long as a prompt of that length.",
+  "`--cache-reuse` has no effect: text that was computed at another place, behind another text, would change the answer.",
+  "`--cache-ram` is 0 where it is not given: the plan of memory does not know of it. There it is 8 GiB.",
+  "Slot files are this program's own; those of llama-server are refused.",
+  "The default port is 8080, as clients expect; there it was changed to 9931.",
+  "`--slot-prompt-similarity` decides only whose place a prompt takes: a beginning that a slot has computed is copied in any " +
+  "case.",
   "`usage` counts all `n` answers; there it counts the first.",
   "/v1/completions gives OpenAI's legacy `logprobs`, and `echo` scores the prompt: scorers need both.",
   "A continued message of the assistant is not repeated in the answer, streamed or not; there it is repeated where the answer " +

@@ -2,53 +2,55 @@
  * What every route uses: the model, the scheduler and the server's defaults. Routes start their answers here.
  * @module
  */
+import type { AnswerDefaults, AnswerRequest, Limits } from "./answer_request.ts";
 import { type BeforeForm, constraintOf, type FormRequest } from "./constraint.ts";
 import { badRequest, contextTooSmall } from "./errors.ts";
 import { Generation, type GenerationOptions } from "./generation.ts";
-import type { ReasoningFormat } from "../core/chat/reasoning.ts";
 import type { Exchange } from "./exchange.ts";
 import type { ServedModel } from "./language_model.ts";
 import { ResponseStore } from "./response_store.ts";
-import { createSampler, describeSampling } from "./sampling.ts";
+import { generationSettings } from "./generation_settings.ts";
+import { LineLimits } from "./line_limits.ts";
+import { createSampler } from "./sampling.ts";
 import type { Scheduler, Ticket } from "./scheduler.ts";
-import type { SamplingRequest } from "./schemas.ts";
+import { StreamStore } from "./stream_store.ts";
 
 /** Defaults that a request can override, and facts shown to clients. */
-export interface AppSettings {
-  /** What becomes of reasoning in answers. */
-  reasoningFormat: ReasoningFormat;
+export interface AppSettings extends AnswerDefaults {
   /** Tokens of reasoning that a request gets which sets no limit itself; -1 without limit. */
   reasoningBudget: number;
-  /** Most tokens of an answer to a request that sets no limit itself; -1 without limit. */
-  n_predict: number;
   /** A last message of the assistant is continued where the request does not say. */
   prefill: boolean;
   /** Template variables of every chat; the request's own win. */
   templateKwargs: Record<string, unknown>;
+  /** The form of answers to requests that ask for none and have no tools. */
+  form?: { grammar?: string; json_schema?: unknown } | undefined;
+  /** Whether prompts may begin with what is computed where the request does not say. */
+  cachePrompt: boolean;
+  /** Whether reasoning and calls are read out of answers; else all of an answer is its content. */
+  readsAnswers: boolean;
+  /** Text before the tag that ends reasoning at its limit. */
+  reasoningBudgetMessage: string;
+  /** The text behind stands before the text before, in prompts of /infill: some models want that. */
+  spmInfill: boolean;
+  /** A full context is shifted instead of ending the answer. */
+  contextShift: boolean;
+  /** Folder of slots' files; undefined: slots are not saved. */
+  slotSavePath?: string | undefined;
+  /** Answers carry `__verbose` where the request does not say. */
+  verbose: boolean;
   /** What `build_info` and `system_fingerprint` say. */
   build: string;
   /** Whether the routes of these names are answered. */
-  endpoints: { slots: boolean; metrics: boolean };
+  endpoints: { slots: boolean; metrics: boolean; props: boolean };
+  /** Words that describe the model to clients. */
+  tags: readonly string[];
   /** Receives what a request asks for and this server ignores. */
   warn: (text: string) => void;
 }
 
 /** An HTTP route: reads a request, gives a response, throws an ApiError or anything else that is one underneath. */
 export type Handler = (app: App, exchange: Exchange) => Promise<Response> | Response;
-
-/** How many tokens a request may generate, in the names that clients use for it. */
-export interface Limits {
-  n_predict?: number | undefined;
-  max_tokens?: number | undefined;
-  max_completion_tokens?: number | undefined;
-}
-
-/** What the bodies of all generating routes share. */
-export interface AnswerRequest extends SamplingRequest, Limits, FormRequest {
-  stop?: string[] | undefined;
-  cache_prompt?: boolean | undefined;
-  id_slot?: number | undefined;
-}
 
 /** An answer to start. */
 export interface AnswerPlan extends GenerationOptions {
@@ -70,6 +72,9 @@ export class App {
   readonly scheduler: Scheduler;
   readonly settings: AppSettings;
   readonly responses = new ResponseStore();
+  readonly streams = new StreamStore();
+  /** Of answers that run, by their id: functions that end their reasoning, and say whether they did. */
+  readonly controlled = new Map<string, (() => boolean)[]>();
   readonly #told = new Set<string>();
 
   constructor(model: ServedModel, scheduler: Scheduler, settings: AppSettings) {
@@ -95,30 +100,35 @@ export class App {
     const n_slots = this.scheduler.slots.length;
     const slotId = request.id_slot ?? -1;
     if (slotId >= n_slots) throw badRequest(`id_slot: expected less than ${n_slots}, found ${slotId}`, "id_slot");
-    const maxTokens = this.#room(prompt, request);
+    const { maxTokens, fitted } = this.#room(prompt, request);
+    const sampler = createSampler(this.model, request, index);
+    const given = request.stop ?? [];
+    const lines = { n_indent: request.n_indent ?? 0, t_max_predict_ms: Math.max(0, request.t_max_predict_ms ?? 0) };
+    const n_keep = request.n_keep ?? this.settings.n_keep;
+    const shift = { n_keep: n_keep < 0 ? prompt.length : n_keep, n_discard: request.n_discard ?? 0 };
     return {
       prompt,
       maxTokens,
-      settings: {
-        ...describeSampling(this.model, request),
-        n_predict: maxTokens,
-        max_tokens: maxTokens,
-        stop: request.stop ?? [],
-        ignore_eos: request.ignore_eos ?? false,
-      },
-      sampler: createSampler(this.model, request, index),
-      constraint: constraintOf(request, this.model, reasoning, this.settings.warn),
-      stops: request.stop ?? [],
-      cachePrompt: request.cache_prompt,
+      fitted,
+      shift: this.settings.contextShift ? shift : undefined,
+      settings: generationSettings(this, request, sampler, sampler.seed),
+      sampler,
+      constraint: constraintOf(this.#formOf(request), this.model, reasoning, this.settings.warn),
+      stops: given.length > 0 ? given : this.settings.stop,
+      cachePrompt: request.cache_prompt ?? this.settings.cachePrompt,
       slotId: slotId < 0 ? undefined : slotId,
+      postProbs: request.post_sampling_probs,
+      progress: request.return_progress && request.stream,
+      lines: lines.n_indent > 0 || lines.t_max_predict_ms > 0 ? new LineLimits(lines) : undefined,
     };
   }
 
   /**
-   * Starts the answers of a request, all of them or none. They are cancelled when the client disconnects.
+   * Starts the answers of a request, all of them or none. They are cancelled when the client disconnects, unless
+   * it may read them again.
    * @throws ApiError 503 when no more requests are taken.
    */
-  start(plans: AnswerPlan[], { signal, generations }: Exchange): StartedAnswers {
+  start(plans: AnswerPlan[], { signal, generations, detached }: Exchange): StartedAnswers {
     for (const { sharesPromptOf, ...plan } of plans) {
       const after = sharesPromptOf === undefined ? undefined : generations[sharesPromptOf];
       generations.push(new Generation(this.model, plan, after));
@@ -131,18 +141,30 @@ export class App {
       leave();
       throw error;
     }
+    if (detached) return { generations, leave };
     if (signal.aborted) leave();
     else signal.addEventListener("abort", leave, { once: true });
     return { generations, leave };
   }
 
-  /** The request's limit of tokens, at most what the context leaves. */
-  #room(prompt: Int32Array, limits: Limits): number {
+  /** The form that a request asks for, else the server's. */
+  #formOf(request: AnswerRequest): FormRequest {
+    const { grammar, json_schema, response_format, call, tools } = request;
+    const asks = grammar || json_schema !== undefined || response_format !== undefined || call || tools?.length;
+    return asks ? request : { ...request, ...this.settings.form };
+  }
+
+  /** The request's limit of tokens, at most what the context leaves; `fitted` where that is less. */
+  #room(prompt: Int32Array, limits: Limits): { maxTokens: number; fitted: boolean } {
     const { n_ctx } = this.scheduler;
     const asked = limits.max_completion_tokens ?? limits.max_tokens ?? limits.n_predict ?? this.settings.n_predict;
     const left = n_ctx - prompt.length;
     if (left < 0 || (left === 0 && asked !== 0)) throw contextTooSmall(prompt.length, n_ctx);
-    return asked < 0 ? left : Math.min(asked, left);
+    const { contextShift } = this.settings;
+    const fitted = asked < 0 || (asked > left && !contextShift);
+    // A shifted context has no end; an answer without a limit ends where the model's training did.
+    const most = contextShift ? Math.max(left, this.model.meta.n_ctx_train - prompt.length) : left;
+    return { maxTokens: fitted ? most : asked, fitted };
   }
 }
 

@@ -2,10 +2,12 @@
  * Starts the answer to a conversation, for every API: prompt, generation, and the parser that splits the answer.
  * @module
  */
-import type { AnswerRequest, App } from "./app.ts";
+import type { AnswerRequest } from "./answer_request.ts";
+import type { App } from "./app.ts";
 import { chatTokens, continuesLast, renderChat } from "./conversation.ts";
 import { unsupported } from "./errors.ts";
 import type { Exchange } from "./exchange.ts";
+import type { ParserInput } from "./chat_format.ts";
 import { lazyConstraint } from "./constraint.ts";
 import { forcedCall, possibleCall } from "./forced_call.ts";
 import type { Generation } from "./generation.ts";
@@ -13,16 +15,20 @@ import type { OutputParser, ReasoningFormat } from "../core/chat/reasoning.ts";
 import { ReasoningBudget } from "./reasoning_budget.ts";
 import type { Conversation } from "./schemas.ts";
 
-export interface ChatAnswerRequest extends AnswerRequest, Conversation {
+export interface ChatAnswerRequest extends Omit<AnswerRequest, "tools">, Conversation {
   stream?: boolean | undefined;
   reasoning_format?: ReasoningFormat | undefined;
   reasoning_budget_tokens?: number | undefined;
   thinking_budget_tokens?: number | undefined;
+  reasoning_budget_message?: string | undefined;
+  reasoning_control?: boolean | undefined;
 }
 
 export interface ChatAnswer {
   generation: Generation;
   parser: OutputParser;
+  /** Ends the reasoning; undefined where nothing can. */
+  endReasoning?: (() => boolean) | undefined;
 }
 
 export interface ChatAnswerOptions {
@@ -49,11 +55,12 @@ export function startChat(
     throw unsupported("response_format", "an answer in this form cannot go on with the assistant's last message");
   }
   const call = forcedCall(request, chat);
+  const reads = app.settings.readsAnswers;
   const withTools = request.tools?.length && request.tool_choice !== "none";
-  const input = {
-    reasoningFormat: request.reasoning_format ?? app.settings.reasoningFormat,
+  const input: ParserInput = {
+    reasoningFormat: reads ? request.reasoning_format ?? app.settings.reasoningFormat : "none",
     stream: request.stream ?? false,
-    ...(withTools ? { tools: request.tools! } : {}),
+    ...(withTools && reads ? { tools: request.tools! } : {}),
     parallelToolCalls: request.parallel_tool_calls ?? true,
     inReasoning,
   };
@@ -79,19 +86,26 @@ export function startChat(
     };
   });
   const { generations, leave } = app.start(plans, exchange);
-  return { answers: generations.map((generation) => ({ generation, parser: chat.createParser(input) })), leave };
+  const answers = generations.map((generation, i) => {
+    const { budget } = plans[i];
+    return { generation, parser: chat.createParser(input), endReasoning: budget && (() => budget.end()) };
+  });
+  return { answers, leave };
 }
 
 /** The limit of reasoning: the request's, under llama-server's two names for it, or the server's; and the closing tag. */
 function reasoningLimit(app: App, request: ChatAnswerRequest): { end: string; tokens: number } | undefined {
-  const end = app.model.chat.reasoningTags?.end;
+  const tag = app.model.chat.reasoningTags?.end;
+  const end = tag && (request.reasoning_budget_message ?? app.settings.reasoningBudgetMessage) + tag;
+  // Without a limit the reasoning can still be ended from outside.
+  const endless = request.reasoning_control && end !== undefined ? { end, tokens: Infinity } : undefined;
   for (const name of ["reasoning_budget_tokens", "thinking_budget_tokens"] as const) {
     const tokens = request[name];
     if (tokens === undefined) continue;
-    if (tokens === -1) return undefined;
+    if (tokens === -1) return endless;
     if (end === undefined) throw unsupported(name, "this model's reasoning has no tag that could end it");
     return { end, tokens };
   }
   const tokens = app.settings.reasoningBudget;
-  return tokens === -1 || end === undefined ? undefined : { end, tokens };
+  return tokens === -1 || end === undefined ? endless : { end, tokens };
 }

@@ -59,6 +59,8 @@ export interface RenderedChat {
 export interface ChatFormat {
   /** The template's source. */
   readonly source: string;
+  /** Name of the family that its answers are read as. */
+  readonly family: string;
   /** @throws TextError `text.template_refused` with the template's own words. */
   render(input: ChatInput): RenderedChat;
   createParser(input: ParserInput): OutputParser;
@@ -99,6 +101,7 @@ export function chatFormat(source: string, options: ChatTemplateOptions, tokeniz
     });
   return {
     source,
+    family: family.name,
     render: (input) => render(template, input),
     createParser,
     createTracker: (input) =>

@@ -20,6 +20,7 @@ export async function collect(generation: Generation): Promise<Collected> {
   const tokens: TokenRecord[] = [];
   for await (const event of generation) {
     if (event.type === "end") return { text, tokens, end: event };
+    if (event.type !== "text") continue;
     text += event.text;
     tokens.push(...event.tokens);
   }

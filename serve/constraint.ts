@@ -73,7 +73,7 @@ export function constraintOf(
   const triggers = triggersOf(request, model);
   if (grammar === undefined) return undefined;
   if (triggers !== undefined) {
-    const { tokenizer } = model, watch = new TriggerWatch(triggers);
+    const { tokenizer } = model, watch = watchFor(triggers);
     return new LazyConstraint({
       begin: () => new GrammarMatcher(grammar, vocabOf(model)),
       opening: {
@@ -102,11 +102,10 @@ function triggersOf(request: FormRequest, { tokenizer }: ServedModel): GrammarTr
   return given.map(({ type, value, token }, i) => {
     const param = `grammar_triggers[${i}]`;
     if (type === 1 && value) return { word: value };
+    if ((type === 2 || type === 3) && value) return { pattern: value, whole: type === 3 };
     if (type !== 0) {
-      throw unsupported(
-        param,
-        `expected type 0 (a token) or 1 (a word, in "value"), found ${JSON.stringify(given[i])}`,
-      );
+      const wanted = 'type 0 (a token), 1 (a word), 2 (a pattern) or 3 (a pattern of the whole text), with a "value"';
+      throw badRequest(`${param}: expected ${wanted}, found ${JSON.stringify(given[i])}`, param);
     }
     const ids = token === undefined
       ? tokenizer.encode(value ?? "", { addSpecial: false, parseSpecial: true })
@@ -116,6 +115,20 @@ function triggersOf(request: FormRequest, { tokenizer }: ServedModel): GrammarTr
     }
     return { token: ids[0] };
   });
+}
+
+function watchFor(triggers: readonly GrammarTrigger[]): TriggerWatch {
+  try {
+    return new TriggerWatch(triggers);
+  } catch (cause) {
+    if (!(cause instanceof BloomeryError)) throw cause;
+    const param = "grammar_triggers";
+    throw new ApiError(400, "invalid_request_error", "invalid_form", `${param}: ${cause.message}`, {
+      param,
+      apiCode: cause.code,
+      cause,
+    });
+  }
 }
 
 /** A form: the field that asks for it, its text, and how to compile it. */

@@ -9,6 +9,17 @@
 /** `*` is every origin, `localhost` every page of this machine, anything else an origin such as `https://example.org`. */
 export type CorsOrigins = readonly string[];
 
+/** Which pages may use the server, and how. */
+export interface CorsRules {
+  origins: CorsOrigins;
+  /** Methods of preflights; default: those of the routes. */
+  methods?: readonly string[] | undefined;
+  /** Headers that pages may send; default: those that clients send, and those that a browser asks for. */
+  headers?: readonly string[] | undefined;
+  /** Pages may send cookies and credentials. Default true. */
+  credentials?: boolean | undefined;
+}
+
 /** Headers that clients of the three APIs send. The headers that a browser asks for are allowed too. */
 const REQUEST_HEADERS = [
   "authorization",
@@ -33,25 +44,28 @@ function allowed(origins: CorsOrigins, origin: string | null): string | undefine
 }
 
 /** Adds the headers that every answer carries. */
-export function setCors(response: Response, origins: CorsOrigins, request: Headers): void {
+export function setCors(response: Response, rules: CorsRules, request: Headers): void {
   const { headers } = response;
   headers.append("vary", "origin");
-  const origin = allowed(origins, request.get("origin"));
+  const origin = allowed(rules.origins, request.get("origin"));
   if (origin === undefined) return;
   headers.set("access-control-allow-origin", origin);
   headers.set("access-control-expose-headers", EXPOSED_HEADERS);
-  if (origin !== "*") headers.set("access-control-allow-credentials", "true");
+  if (origin !== "*" && (rules.credentials ?? true)) headers.set("access-control-allow-credentials", "true");
 }
 
 /** The answer to a browser that asks before it sends a request; `setCors` completes it. */
-export function preflight(origins: CorsOrigins, request: Headers): Response {
+export function preflight(rules: CorsRules, request: Headers): Response {
   const response = new Response(null, { status: 204 });
   const { headers } = response;
-  if (allowed(origins, request.get("origin")) === undefined) return response;
+  if (allowed(rules.origins, request.get("origin")) === undefined) return response;
   const asked = (request.get("access-control-request-headers") ?? "").toLowerCase().split(",")
     .map((name) => name.trim()).filter((name) => /^[\w!#$%&'*+.^`|~-]+$/.test(name));
-  headers.set("access-control-allow-methods", METHODS);
-  headers.set("access-control-allow-headers", [...new Set([...REQUEST_HEADERS, ...asked])].join(", "));
+  const known = rules.headers === undefined || rules.headers.includes("*")
+    ? [...REQUEST_HEADERS, ...asked]
+    : rules.headers;
+  headers.set("access-control-allow-methods", rules.methods?.join(", ") ?? METHODS);
+  headers.set("access-control-allow-headers", [...new Set(known)].join(", "));
   headers.set("access-control-max-age", "600");
   if (request.get("access-control-request-private-network") === "true") {
     headers.set("access-control-allow-private-network", "true");

@@ -11,6 +11,7 @@ import { BloomeryError, type ErrorFacts, ServeError } from "../core/errors.ts";
 export type ApiErrorType =
   | "invalid_request_error"
   | "authentication_error"
+  | "feature_disabled"
   | "not_found_error"
   | "exceed_context_size_error"
   | "not_supported_error"
@@ -81,6 +82,11 @@ export function switchedOff(path: string, flag: string): ApiError {
   return new ApiError(501, "not_supported_error", "switched_off", `This server does not answer ${path}`, {
     hint: `start it with ${flag}`,
   });
+}
+
+/** 501: this model, or this server, cannot do what the route does. */
+export function notSupported(message: string, hint?: string): ApiError {
+  return new ApiError(501, "not_supported_error", "not_supported", message, hint === undefined ? {} : { hint });
 }
 
 /** 503: the server cannot take the request now. */

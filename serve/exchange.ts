@@ -26,6 +26,8 @@ export class Exchange {
   failure: string | undefined;
   /** A stream that is silent for so many seconds sends a comment; 0 or less: never. */
   pingSeconds = 30;
+  /** The answer goes on without its client, who may read it again. */
+  detached = false;
   /** The answer is a stream, so it ends after the handler has returned. */
   streams = false;
   /** The answers that it started. */
@@ -45,6 +47,18 @@ export class Exchange {
     this.signal = signal;
     const given = headers.get("x-request-id");
     this.id = given !== null && /^[\w.:-]{1,128}$/.test(given) ? given : crypto.randomUUID();
+  }
+
+  /** The conversation that the client names. */
+  get conversation(): string | undefined {
+    const id = this.headers.get("x-conversation-id");
+    return id !== null && id !== "" && id.length <= 256 ? id : undefined;
+  }
+
+  /** Takes from a request's body how its answer is sent. */
+  sends({ stream, sse_ping_interval }: { stream?: boolean | undefined; sse_ping_interval?: number | undefined }): void {
+    this.pingSeconds = sse_ping_interval ?? this.pingSeconds;
+    this.detached = (stream ?? false) && this.conversation !== undefined;
   }
 
   /**

@@ -9,21 +9,32 @@
 import { StopMatcher } from "../core/chat/stop.ts";
 import type { AnswerTracker } from "../core/chat/tracker.ts";
 import { Utf8Stream } from "../core/chat/utf8_stream.ts";
-import type { Sampler } from "../core/sampling/mod.ts";
+import type { Sampler, TokenProb } from "../core/sampling/mod.ts";
 import type { AnswerConstraint } from "./answer_constraint.ts";
+import type { LineLimits } from "./line_limits.ts";
 import { clamp, logprobOf, type TokenLogprob, type TokenRecord, topOf } from "./logprobs.ts";
 import type { ServedModel } from "./language_model.ts";
 import type { ReasoningBudget } from "./reasoning_budget.ts";
-import type { Job, JobTimes, Outcome, Row } from "./slot.ts";
+import type { ContextShift, Job, JobTimes, Outcome, Row } from "./slot.ts";
 
 export interface GenerationOptions {
   prompt: Int32Array;
   /** Most tokens of the answer, already fitted to the context. */
   maxTokens: number;
+  /** The context sets that limit, not the request: an answer that reaches it is cut off. */
+  fitted?: boolean | undefined;
   sampler: Sampler;
   stops: readonly string[];
   /** Rivals recorded per token; undefined records no log-probabilities. */
   n_probs?: number | undefined;
+  /** Records also tell the probabilities behind all stages of the sampler. */
+  postProbs?: boolean | undefined;
+  /** Events tell how much of the prompt is computed. */
+  progress?: boolean | undefined;
+  /** What goes where the context is full; else the answer ends there. */
+  shift?: ContextShift | undefined;
+  /** Ends the answer by its lines. */
+  lines?: LineLimits | undefined;
   /** Log-probabilities of the prompt's tokens too. */
   promptLogprobs?: boolean | undefined;
   cachePrompt?: boolean | undefined;
@@ -46,14 +57,25 @@ export interface GenerationEnd {
   stopType: "eos" | "word" | "limit";
   /** The stop string that was met, else "". */
   stoppingWord: string;
-  /** Ended because the context was full, before its own limit. */
+  /** Ended because the context was full, or was shifted. */
   truncated: boolean;
   /** Generated tokens, the one that ended the answer included. */
   n_generated: number;
 }
 
+/** How far the prompt is, in tokens; of `total`, `cache` needed no computing. */
+export interface PromptProgress {
+  type: "progress";
+  total: number;
+  cache: number;
+  /** The cached ones among them. */
+  processed: number;
+  time_ms: number;
+}
+
 export type GenerationEvent =
   | { type: "text"; text: string; tokens: TokenRecord[] }
+  | PromptProgress
   | GenerationEnd;
 
 /** Thrown to the reader of a generation whose client disconnected. */
@@ -65,9 +87,11 @@ export class Generation implements Job {
   readonly cachePrompt: boolean;
   readonly promptRows: boolean;
   readonly slotId?: number;
+  readonly shift: ContextShift | undefined;
   readonly settings: Readonly<Record<string, unknown>> | undefined;
   /** The seed in use, drawn where the request named none. */
   readonly seed: number;
+  hasNewLine = false;
   /** The slot it got, -1 before. */
   slot = -1;
   /** Prompt tokens that were in the cache. */
@@ -94,11 +118,15 @@ export class Generation implements Job {
   readonly #wholeRow: boolean;
   #scratch: Float32Array | undefined;
   #eog = false;
+  #shifted = false;
   #stopWord: string | undefined;
+  /** A limit of its lines ended it. */
+  #lineEnded = false;
   #events: GenerationEvent[] = [];
   #failure: unknown;
   #over = false;
   #notify: () => void = () => {};
+  readonly #ended = Promise.withResolvers<void>();
 
   /** @param after An answer to the same prompt, which is computed once for both. */
   constructor(model: ServedModel, options: GenerationOptions, readonly after?: Generation) {
@@ -108,6 +136,7 @@ export class Generation implements Job {
     this.maxTokens = options.maxTokens;
     this.seed = options.sampler.seed;
     this.settings = options.settings && { ...options.settings, seed: this.seed };
+    this.shift = options.shift;
     this.cachePrompt = options.cachePrompt ?? true;
     this.promptRows = options.promptLogprobs ?? false;
     if (options.slotId !== undefined) this.slotId = options.slotId;
@@ -120,6 +149,11 @@ export class Generation implements Job {
     if (options.tracker !== undefined && options.stops.length > 0) this.#n_passed = 0;
   }
 
+  /** Resolves when it has ended, however. */
+  get ended(): Promise<void> {
+    return this.#ended.promise;
+  }
+
   get want(): "candidates" | "logits" {
     return this.#wholeRow || this.#options.constraint?.active ? "logits" : "candidates";
   }
@@ -127,7 +161,17 @@ export class Generation implements Job {
   onStart(slotId: number, n_cached: number): void {
     this.slot = slotId;
     this.n_cached = n_cached;
+    this.times = { ...this.times, started: performance.now() };
+    this.onProgress(n_cached);
     for (const token of this.prompt) this.#options.sampler.accept(token);
+  }
+
+  onProgress(n_processed: number): void {
+    if (!this.#options.progress) return;
+    const time_ms = performance.now() - this.times.started;
+    const { length: total } = this.prompt;
+    this.#events.push({ type: "progress", total, cache: this.n_cached, processed: n_processed, time_ms });
+    this.#notify();
   }
 
   onPromptRow(position: number, row: Row): void {
@@ -137,8 +181,9 @@ export class Generation implements Job {
   }
 
   onRow(row: Row): { token: number; stop: boolean } {
-    const { constraint, budget, tracker, shown, n_probs } = this.#options;
-    const token = this.#choose(row);
+    const { constraint, budget, tracker, shown, n_probs, postProbs } = this.#options;
+    if (this.times.prompted === 0) this.times = { ...this.times, prompted: performance.now() };
+    const { token, drawn } = this.#choose(row);
     this.n_generated++;
     if (this.#model.tokenizer.eogIds.has(token)) {
       this.#eog = true;
@@ -149,6 +194,7 @@ export class Generation implements Job {
       offset: this.#n_decoded,
       logprob: n_probs === undefined ? 0 : logprobOf(row, token),
       top: n_probs === undefined ? [] : topOf(row, n_probs),
+      ...(postProbs && n_probs !== undefined ? { post: this.#post(token, drawn, n_probs) } : {}),
     });
     const bytes = this.#model.tokenizer.pieceBytes(token, shown?.has(token) ?? false);
     const inReasoning = () => tracker?.place === "reasoning";
@@ -162,10 +208,17 @@ export class Generation implements Job {
     return { token, stop: stop || this.#eog };
   }
 
-  #choose(row: Row): number {
+  #post(token: number, drawn: boolean, n: number): { prob: number; top: TokenProb[] } {
+    if (drawn) return this.#options.sampler.lastDraw(token, n);
+    return { prob: 1, top: n > 0 ? [{ id: token, prob: 1 }] : [] };
+  }
+
+  /** The next token, and whether the sampler drew it. */
+  #choose(row: Row): { token: number; drawn: boolean } {
     const { sampler, constraint, budget } = this.#options;
     // A form is never in force within reasoning, so the budget has nothing to end.
     let token = constraint?.active ? undefined : budget?.next();
+    const drawn = token === undefined;
     if (token !== undefined) {
       // Said for the model.
     } else if (constraint?.active) {
@@ -179,15 +232,20 @@ export class Generation implements Job {
         : sampler.sample(row.full));
     }
     sampler.accept(token);
-    return token;
+    return { token, drawn };
+  }
+
+  onShift(): void {
+    this.#shifted = true;
   }
 
   onEnd(outcome: Outcome, times: JobTimes): void {
     this.times = times;
     this.#over = true;
+    this.#ended.resolve();
     if (outcome.kind === "failed") this.#failure = outcome.error;
     else if (outcome.kind === "cancelled") this.#failure = new GenerationCancelled("the client left");
-    else this.#close(outcome.kind === "context");
+    else this.#close(outcome.kind === "context" || (outcome.kind === "length" && (this.#options.fitted ?? false)));
     this.#notify();
   }
 
@@ -206,9 +264,11 @@ export class Generation implements Job {
   #show(decoded: string): boolean {
     this.#n_decoded += codePoints(decoded);
     const { text, stopped } = this.#stop.push(this.#answerOf(decoded));
-    this.#stopWord = stopped;
-    this.#emit(text);
-    return stopped !== undefined;
+    const kept = this.#options.lines?.push(text) ?? { text, ended: false };
+    this.#lineEnded = kept.ended;
+    if (!kept.ended) this.#stopWord = stopped;
+    this.#emit(kept.text);
+    return kept.ended || stopped !== undefined;
   }
 
   /** Emits the reasoning and returns the rest, in which stop strings are looked for. */
@@ -228,6 +288,7 @@ export class Generation implements Job {
   #emit(text: string): void {
     if (text === "") return;
     this.#n_shown += codePoints(text);
+    this.hasNewLine ||= text.includes("\n");
     const begun = this.#records.findIndex((record) => record.offset >= this.#n_shown);
     const tokens = this.#records.splice(0, begun < 0 ? this.#records.length : begun);
     this.#events.push({ type: "text", text, tokens });
@@ -238,7 +299,7 @@ export class Generation implements Job {
   #close(truncated: boolean): void {
     const { tracker } = this.#options;
     // Half a character is U+FFFD.
-    const cut = this.#stopWord !== undefined || this.#show(tracker?.finish() ?? this.#utf8.end());
+    const cut = this.#stopWord !== undefined || this.#lineEnded || this.#show(tracker?.finish() ?? this.#utf8.end());
     if (!cut) {
       this.#emit(this.#waiting);
       this.#emit(this.#stop.flush());
@@ -249,7 +310,7 @@ export class Generation implements Job {
       type: "end",
       stopType: this.#stopWord !== undefined ? "word" : this.#eog ? "eos" : "limit",
       stoppingWord: this.#stopWord ?? "",
-      truncated,
+      truncated: truncated || this.#shifted,
       n_generated: this.n_generated,
     });
   }

@@ -2,11 +2,13 @@
  * A loaded language model as the server serves it.
  * @module
  */
+import { NAMED_TEMPLATES } from "../core/chat/named_templates.ts";
 import type { TokenEngine } from "../core/engine/types.ts";
 import { fileTypeName } from "../core/gguf/mod.ts";
 import type { LanguageModel } from "../core/language_model.ts";
 import type { SamplingParams } from "../core/sampling/mod.ts";
 import { type ChatFormat, chatFormat } from "./chat_format.ts";
+import { modelDigest } from "./model_digest.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 /** Everything the server needs to know of a model. */
@@ -38,15 +40,14 @@ export interface ServedModel {
   readonly tokenizer: Tokenizer;
   /** @internal */
   readonly chat: ChatFormat;
+  /** Tokens that a prompt of /infill is made of; null where the vocabulary has none. */
+  readonly fim: Record<"prefix" | "suffix" | "middle" | "repository" | "separator", number | null>;
+  /** A digest of the weights and of the caches' types, made at the first use. */
+  readonly digest: () => Promise<string>;
   /** What the model recommends; requests override it. */
   readonly sampling: Partial<SamplingParams>;
 }
 
-/** What is assumed of a model whose file has no template. */
-const CHATML = `{% for message in messages %}<|im_start|>{{ message.role }}
-{{ message.content }}<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %}`;
 /** How a model appears to clients. */
 export interface ServedModelOptions {
   /** The name clients see; default: the file's name without `.gguf`. */
@@ -70,6 +71,7 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
   const { file, engine, tokenizer } = model;
   const { metadata } = file;
   const path = file.name;
+  let digest: Promise<string> | undefined;
   const label = metadata.int("general.file_type", undefined);
   const ftype = label === undefined ? undefined : fileTypeName(label);
   return {
@@ -89,6 +91,15 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
     engine,
     tokenizer,
     chat: chatOf(model, options.chatTemplate),
+    fim: {
+      prefix: tokenizer.fim_pre,
+      suffix: tokenizer.fim_suf,
+      middle: tokenizer.fim_mid,
+      repository: tokenizer.fim_rep,
+      separator: tokenizer.fim_sep,
+    },
+    digest: () =>
+      digest ??= modelDigest(file, JSON.stringify(engine.plan.caches.map(({ n_pages: _, ...kind }) => kind))),
     sampling: model.samplingDefaults(),
   };
 }
@@ -103,13 +114,14 @@ function chatOf(model: LanguageModel, override: string | undefined): ChatFormat 
       eosToken: text(tokenizer.eos),
       name: override === undefined ? `the chat template of ${name}` : "the given chat template",
     }, tokenizer);
-  const plain = format(override ?? metadata.str("tokenizer.chat_template", undefined) ?? CHATML);
+  const plain = format(override ?? metadata.str("tokenizer.chat_template", undefined) ?? NAMED_TEMPLATES.chatml);
   const variant = override === undefined ? metadata.str("tokenizer.chat_template.tool_use", undefined) : undefined;
   if (variant === undefined) return plain;
   const withTools = format(variant);
   const pick = (tools: unknown[] | undefined) => tools?.length ? withTools : plain;
   return {
     source: plain.source,
+    family: plain.family,
     render: (input) => pick(input.tools).render(input),
     createParser: (input) => pick(input.tools).createParser(input),
     createTracker: (input) => pick(input.tools).createTracker(input),

@@ -2,7 +2,7 @@
  * Log-probabilities of tokens, from a row of the engine to the three shapes that clients know.
  * @module
  */
-import { type TokenLogprob, topLogprobs } from "../core/sampling/mod.ts";
+import { type TokenLogprob, type TokenProb, topLogprobs } from "../core/sampling/mod.ts";
 import type { Row } from "./slot.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
@@ -14,6 +14,8 @@ export interface TokenRecord extends TokenLogprob {
   offset: number;
   /** Best first. */
   top: TokenLogprob[];
+  /** Behind all stages of the sampler, where the request asks for it. */
+  post?: { prob: number; top: TokenProb[] };
 }
 
 /** OpenAI writes this for a token that cannot occur; JSON has no infinity. */
@@ -59,15 +61,29 @@ function tokenKey(tokenizer: Tokenizer, id: number): string {
   }
 }
 
-/** An entry of `choices[].logprobs.content` and of `completion_probabilities`. `bytes` are exact. */
+/**
+ * An entry of `choices[].logprobs.content` and of `completion_probabilities`. `bytes` are exact. A record with probabilities
+ * behind the sampler gives those instead of logarithms.
+ */
 export function logprobEntry(tokenizer: Tokenizer, record: TokenRecord): Record<string, unknown> {
-  const entry = ({ id, logprob }: TokenLogprob) => ({
+  const entry = (id: number) => ({
     id,
     token: tokenText(tokenizer, id),
     bytes: Array.from(tokenizer.pieceBytes(id, true)),
-    logprob,
   });
-  return { ...entry(record), top_logprobs: record.top.map(entry) };
+  const { post } = record;
+  if (post !== undefined) {
+    return {
+      ...entry(record.id),
+      prob: post.prob,
+      top_probs: post.top.map(({ id, prob }) => ({ ...entry(id), prob })),
+    };
+  }
+  return {
+    ...entry(record.id),
+    logprob: record.logprob,
+    top_logprobs: record.top.map(({ id, logprob }) => ({ ...entry(id), logprob })),
+  };
 }
 
 /** A token of the legacy shape; the first one of an echoed prompt has no probability. */

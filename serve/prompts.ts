@@ -2,12 +2,17 @@
  * The `prompt` field of the completion routes: a text, ids, a mix of both, or several of them.
  * @module
  */
-import { badRequest } from "./errors.ts";
+import { badRequest, unsupported } from "./errors.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 type Piece = string | number;
+/** A text in an object, beside which there could be pictures. */
+interface Wrapped {
+  prompt_string: string;
+  multimodal_data?: unknown[] | undefined;
+}
 /** The field as the schema lets it through. */
-export type PromptField = string | Piece[] | Piece[][];
+export type PromptField = string | Wrapped | (Piece | Wrapped | Piece[])[];
 
 /**
  * The prompts of a request as ids. Texts get the tokens that the vocabulary puts around a text; ids stay as they are.
@@ -15,17 +20,28 @@ export type PromptField = string | Piece[] | Piece[][];
  * @throws ApiError 400 for empty prompts and ids outside the vocabulary.
  */
 export function promptsOf(field: PromptField, tokenizer: Tokenizer): Int32Array[] {
-  if (typeof field === "string") return [encode([field], tokenizer, "prompt")];
+  if (typeof field === "string" || !Array.isArray(field)) {
+    return [encode([unwrap(field, "prompt")], tokenizer, "prompt")];
+  }
   if (field.length === 0) {
     throw badRequest("prompt: expected at least one token or text, found an empty array", "prompt");
   }
-  if (field.every((p) => typeof p === "string")) {
-    return field.map((text, i) => encode([text as string], tokenizer, `prompt[${i}]`));
+  if (field.some((p) => typeof p === "number") && field.every((p) => typeof p === "number" || typeof p === "string")) {
+    return [encode(field, tokenizer, "prompt")];
   }
-  if (field.some((p) => Array.isArray(p))) {
-    return (field as Piece[][]).map((pieces, i) => encode(pieces, tokenizer, `prompt[${i}]`));
-  }
-  return [encode(field as Piece[], tokenizer, "prompt")];
+  return field.map((prompt, i) => {
+    const param = `prompt[${i}]`;
+    if (typeof prompt === "number") {
+      throw badRequest(`${param}: expected a prompt like the others of the array, found the token ${prompt}`, param);
+    }
+    return encode(Array.isArray(prompt) ? prompt : [unwrap(prompt, param)], tokenizer, param);
+  });
+}
+
+function unwrap(prompt: string | Wrapped, param: string): string {
+  if (typeof prompt === "string") return prompt;
+  if (prompt.multimodal_data?.length) throw unsupported(`${param}.multimodal_data`, "this model reads text only");
+  return prompt.prompt_string;
 }
 
 function encode(pieces: Piece[], tokenizer: Tokenizer, param: string): Int32Array {

@@ -27,6 +27,12 @@ export class ReasoningBudget {
     this.#inside = tracker.place === "reasoning";
   }
 
+  /** Ends the reasoning as soon as it may end. @returns whether the answer is within it */
+  end(): boolean {
+    if (this.#inside) this.#left = 0;
+    return this.#inside;
+  }
+
   /** The token that must come next; undefined where the model chooses. */
   next(): number | undefined {
     const { splitsCharacter, callFrom } = this.#tracker;

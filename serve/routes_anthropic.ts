@@ -82,7 +82,7 @@ export function messages(app: App, exchange: Exchange): Promise<Response> | Resp
       // Without a closing tag the server cannot end reasoning, so it ignores the limit.
       reasoning_budget_tokens: app.model.chat.reasoningTags && request.thinking?.budget_tokens,
     }, exchange));
-  if (request.stream) return sseResponse(exchange, events(app, answer), leave, errorEvent);
+  if (request.stream) return sseResponse(app, exchange, events(app, answer), leave, errorEvent);
   return whole(app, answer, leave);
 }
 
@@ -262,6 +262,7 @@ async function* events(app: App, { generation, parser }: ChatAnswer): AsyncGener
   }
   for await (const item of generation) {
     if (!started) yield begin(); // now the number of cached tokens is known
+    if (item.type === "progress") continue; // these clients never ask for it
     if (item.type === "text") {
       yield* show(parser.push(item.text));
       continue;

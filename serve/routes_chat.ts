@@ -9,8 +9,9 @@ import { bestOf, collectAll, type Collected } from "./collect.ts";
 import type { Delta } from "../core/chat/reasoning.ts";
 import { badRequest, unsupported } from "./errors.ts";
 import type { Exchange } from "./exchange.ts";
-import type { GenerationEnd } from "./generation.ts";
+import type { Generation, GenerationEnd } from "./generation.ts";
 import { logprobEntry, type TokenRecord } from "./logprobs.ts";
+import { nativeResult, progressOf, verboseOf } from "./native_result.ts";
 import { type ChatRequest, chatSchema, choicesOf, conversationSchema, parseBody } from "./schemas.ts";
 import { sseResponse } from "./sse.ts";
 import { merge } from "./streams.ts";
@@ -18,7 +19,7 @@ import { timingsOf, usageOf } from "./timings.ts";
 
 export function chatCompletions(app: App, exchange: Exchange): Promise<Response> | Response {
   const request = parseBody(chatSchema, exchange.body);
-  exchange.pingSeconds = request.sse_ping_interval ?? exchange.pingSeconds;
+  exchange.sends(request);
   refuse(request);
   const { n, best_of } = choicesOf(request);
   const n_probs = request.logprobs ? request.top_logprobs ?? 0 : best_of > n ? 0 : undefined;
@@ -29,8 +30,15 @@ export function chatCompletions(app: App, exchange: Exchange): Promise<Response>
     model: app.model.id,
     system_fingerprint: app.settings.build,
   };
-  if (request.stream) return sseResponse(exchange, chunks(app, request, answers, head), leave);
+  if (request.reasoning_control) keepControl(app, head.id, answers);
+  if (request.stream) return sseResponse(app, exchange, chunks(app, request, answers, head), leave);
   return whole(app, request, answers, head, leave);
+}
+
+/** Lets POST /v1/chat/completions/control find the answers while they run. */
+function keepControl(app: App, id: string, answers: readonly ChatAnswer[]): void {
+  app.controlled.set(id, answers.flatMap((a) => a.endReasoning ?? []));
+  Promise.all(answers.map((a) => a.generation.ended)).then(() => app.controlled.delete(id));
 }
 
 /** Tokens that a conversation's prompt has. */
@@ -94,6 +102,7 @@ async function whole(
     choices: best.map((i, index) => choiceOf(app, request, answers[i], all[i], index)),
     usage: usageOf(generations),
     ...(generations.length === 1 ? { timings: timingsOf(generations[0]) } : {}),
+    ...(request.verbose ?? app.settings.verbose ? { __verbose: verboseOf(app, generations[0], all[0]) } : {}),
   });
 }
 
@@ -138,13 +147,21 @@ async function* chunks(
     });
   const timings = () => generations.length === 1 ? { timings: timingsOf(generations[0]) } : {};
   const choices = answers.map(({ parser }, index) => new StreamedChoice(app, request, parser, index));
+  const verbose = request.verbose ?? app.settings.verbose;
   for (const choice of choices) yield chunk([choice.begin()]);
   for await (const [i, event] of merge(generations.map((g) => g[Symbol.asyncIterator]()))) {
-    if (event.type === "text") { for (const piece of choices[i].push(event.text, event.tokens)) yield chunk([piece]); }
-    else {
+    const soFar = request.timings_per_token ? { timings: timingsOf(generations[i]) } : {};
+    if (event.type === "progress") yield chunk([choices[i].begin()], { ...soFar, prompt_progress: progressOf(event) });
+    else if (event.type === "text") {
+      for (const piece of choices[i].push(event.text, event.tokens)) yield chunk([piece], soFar);
+    } else {
       const pieces = choices[i].finish(event);
       const last = pieces.length - 1;
-      for (const [k, piece] of pieces.entries()) yield chunk([piece], k === last && !include_usage ? timings() : {});
+      const more = {
+        ...(include_usage ? {} : timings()),
+        ...(verbose ? { __verbose: choices[i].native(generations[i], event) } : {}),
+      };
+      for (const [k, piece] of pieces.entries()) yield chunk([piece], k === last ? more : {});
     }
   }
   if (include_usage) yield chunk([], { usage: usageOf(generations), ...timings() });
@@ -168,6 +185,12 @@ class StreamedChoice {
 
   begin(): object {
     return this.#choice({ role: "assistant", content: null });
+  }
+
+  /** The end as /completion would tell it. */
+  native(generation: Generation, end: GenerationEnd): object {
+    const { index } = this;
+    return nativeResult(this.app, generation, { index, content: "", tokens: [], end });
   }
 
   push(text: string, tokens: TokenRecord[]): object[] {

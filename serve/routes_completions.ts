@@ -8,6 +8,7 @@ import { unsupported } from "./errors.ts";
 import type { Exchange } from "./exchange.ts";
 import { codePoints, type Generation, type GenerationEnd } from "./generation.ts";
 import { legacyLogprobs, type LegacyToken } from "./logprobs.ts";
+import { nativeResult, progressOf, verboseOf } from "./native_result.ts";
 import { promptsOf } from "./prompts.ts";
 import { choicesOf, type OpenaiCompletionRequest, openaiCompletionSchema, parseBody } from "./schemas.ts";
 import { sseResponse } from "./sse.ts";
@@ -17,7 +18,7 @@ import { timingsOf, usageOf } from "./timings.ts";
 /** The response to a completion request: `n` choices for each prompt, prompt by prompt. */
 export function completions(app: App, exchange: Exchange): Promise<Response> | Response {
   const request = parseBody(openaiCompletionSchema, exchange.body);
-  exchange.pingSeconds = request.sse_ping_interval ?? exchange.pingSeconds;
+  exchange.sends(request);
   if (request.suffix) throw unsupported("suffix", "this route does not insert text; use a fill-in-the-middle prompt");
   const { answers, leave } = start(app, request, exchange);
   const head = {
@@ -27,7 +28,7 @@ export function completions(app: App, exchange: Exchange): Promise<Response> | R
     model: app.model.id,
     system_fingerprint: app.settings.build,
   };
-  if (request.stream) return sseResponse(exchange, chunks(app, request, answers, head), leave);
+  if (request.stream) return sseResponse(app, exchange, chunks(app, request, answers, head), leave);
   return whole(app, request, answers, head, leave);
 }
 
@@ -114,6 +115,7 @@ async function whole(
     choices: given.map((i, index) => choiceOf(app, answers[i], all[i], index)),
     usage: usageOf(generations),
     ...(generations.length === 1 ? { timings: timingsOf(generations[0]) } : {}),
+    ...(request.verbose ?? app.settings.verbose ? { __verbose: verboseOf(app, generations[0], all[0]) } : {}),
   });
 }
 
@@ -145,6 +147,7 @@ async function* chunks(
   const logprobs = (answer: Answer, tokens: LegacyToken[]) =>
     answer.n_probs === undefined ? null : legacyLogprobs(app.model.tokenizer, tokens, answer.n_probs);
   const timings = () => answers.length === 1 ? { timings: timingsOf(answers[0].generation) } : {};
+  const verbose = request.verbose ?? app.settings.verbose;
   const echoed = new Set<number>();
   for await (const [i, event] of merge(answers.map((a) => a.generation[Symbol.asyncIterator]()))) {
     const answer = answers[i];
@@ -154,13 +157,21 @@ async function* chunks(
       const tokens = answer.n_probs === undefined ? [] : answer.promptTokens();
       yield chunk([{ text: answer.echo, index, logprobs: logprobs(answer, tokens), finish_reason: null }]);
     }
-    if (event.type === "end") {
-      const more = include_usage ? {} : timings();
+    const soFar = request.timings_per_token ? { timings: timingsOf(answer.generation) } : {};
+    if (event.type === "progress") {
+      const more = { ...soFar, prompt_progress: progressOf(event) };
+      yield chunk([{ text: "", index, logprobs: null, finish_reason: null }], more);
+    } else if (event.type === "end") {
+      const last = { index, content: "", tokens: [], end: event };
+      const more = {
+        ...(include_usage ? {} : timings()),
+        ...(verbose ? { __verbose: nativeResult(app, answer.generation, last) } : {}),
+      };
       yield chunk([{ text: "", index, logprobs: null, finish_reason: finishReason(event) }], more);
     } else {
       const start = codePoints(answer.echo);
       const tokens = event.tokens.map((token) => ({ ...token, offset: token.offset + start }));
-      yield chunk([{ text: event.text, index, logprobs: logprobs(answer, tokens), finish_reason: null }]);
+      yield chunk([{ text: event.text, index, logprobs: logprobs(answer, tokens), finish_reason: null }], soFar);
     }
   }
   if (include_usage) yield chunk([], { usage: usageOf(answers.map((a) => a.generation)), ...timings() });

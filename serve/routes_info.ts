@@ -5,7 +5,8 @@
 import { type App, json } from "./app.ts";
 import { ApiError, unavailable } from "./errors.ts";
 import type { Exchange } from "./exchange.ts";
-import { describeSampling } from "./sampling.ts";
+import { generationSettings } from "./generation_settings.ts";
+import { createSampler } from "./sampling.ts";
 
 export function health(): Response {
   return json({ status: "ok" });
@@ -14,13 +15,26 @@ export function health(): Response {
 /** The one model in a list that OpenAI's and Anthropic's clients read; `models` is for clients of ollama. */
 export function models(app: App): Response {
   const entry = modelEntry(app);
-  const { id, aliases, meta } = entry;
+  const { id, aliases, meta, tags } = entry;
   const names = [id, ...aliases].map((name) => ({
     name,
     model: name,
+    modified_at: entry.created_at,
+    size: String(meta.size),
+    digest: "",
     type: "model",
+    description: "",
+    tags,
     capabilities: ["completion"],
-    details: { format: "gguf", family: meta.architecture, quantization_level: meta.ftype ?? "" },
+    parameters: "",
+    details: {
+      parent_model: "",
+      format: "gguf",
+      family: meta.architecture,
+      families: [meta.architecture],
+      parameter_size: String(meta.n_params),
+      quantization_level: meta.ftype ?? "",
+    },
   }));
   return json({ object: "list", data: [entry], models: names, first_id: id, last_id: id, has_more: false });
 }
@@ -37,7 +51,7 @@ export function model(app: App, { params }: Exchange): Response {
   return json(modelEntry(app));
 }
 
-function modelEntry({ model, scheduler }: App) {
+function modelEntry({ model, scheduler, settings }: App) {
   const { meta } = model;
   return {
     id: model.id,
@@ -48,7 +62,7 @@ function modelEntry({ model, scheduler }: App) {
     created: model.created,
     created_at: new Date(model.created * 1000).toISOString(),
     owned_by: "bloomery",
-    tags: [],
+    tags: settings.tags,
     architecture: { input_modalities: ["text"], output_modalities: ["text"] },
     meta: {
       vocab_type: meta.vocab_type,
@@ -71,11 +85,11 @@ export function props(app: App): Response {
   return json({
     default_generation_settings: {
       n_ctx: scheduler.n_ctx,
-      params: { ...describeSampling(model, {}), n_predict: -1, reasoning_format: app.settings.reasoningFormat },
+      params: generationSettings(app, {}, createSampler(model, {})),
     },
     total_slots: scheduler.slots.length,
     endpoint_slots: app.settings.endpoints.slots,
-    endpoint_props: false,
+    endpoint_props: app.settings.endpoints.props,
     endpoint_metrics: app.settings.endpoints.metrics,
     is_sleeping: false,
     model_alias: model.id,
@@ -112,6 +126,7 @@ export function slots(app: App, { query }: Exchange): Response {
       params: settings,
       next_token: [{
         has_next_token: is_processing && slot.n_remain > 0,
+        has_new_line: slot.has_new_line,
         n_remain: slot.n_remain,
         n_decoded: slot.n_decoded,
       }],

@@ -2,15 +2,15 @@
  * llama-server's own routes: POST /completion, /tokenize, /detokenize, /apply-template.
  * @module
  */
-import { type App, json } from "./app.ts";
+import { type AnswerPlan, type App, json } from "./app.ts";
 import { collectAll } from "./collect.ts";
 import { renderChat } from "./conversation.ts";
-import { unsupported } from "./errors.ts";
+import { badRequest } from "./errors.ts";
 import type { Exchange } from "./exchange.ts";
-import type { Generation, GenerationEnd } from "./generation.ts";
-import { logprobEntry, type TokenRecord } from "./logprobs.ts";
+import type { Generation } from "./generation.ts";
+import { logprobEntry } from "./logprobs.ts";
+import { nativeResult, pickFields, progressOf } from "./native_result.ts";
 import { checkIds, promptsOf } from "./prompts.ts";
-import { describeSampling } from "./sampling.ts";
 import {
   type CompletionRequest,
   completionSchema,
@@ -23,106 +23,88 @@ import { sseResponse } from "./sse.ts";
 import { merge } from "./streams.ts";
 import { timingsOf } from "./timings.ts";
 
-/** Answers with one object for one prompt, an array for several, or a stream of events. */
+/** Answers with one object for one answer, an array for several, or a stream of events. */
 export function completion(app: App, exchange: Exchange): Promise<Response> | Response {
   const request = parseBody(completionSchema, exchange.body);
-  exchange.pingSeconds = request.sse_ping_interval ?? exchange.pingSeconds;
-  refuse(request);
-  const { tokenizer } = app.model;
-  const n_probs = request.n_probs ? Math.min(request.n_probs, tokenizer.n_vocab) : undefined;
-  const prompts = promptsOf(request.prompt, tokenizer);
-  const plans = prompts.map((prompt, index) => ({ ...app.plan(request, prompt, index), n_probs }));
+  return answerNatively(app, exchange, request, promptsOf(request.prompt, app.model.tokenizer));
+}
+
+/** Answers prompts in the shape of /completion. */
+export function answerNatively(
+  app: App,
+  exchange: Exchange,
+  request: Omit<CompletionRequest, "prompt">,
+  prompts: readonly Int32Array[],
+): Promise<Response> | Response {
+  exchange.sends(request);
+  const { n_vocab } = app.model.tokenizer;
+  const n_probs = request.n_probs ? Math.min(request.n_probs, n_vocab) : undefined;
+  if (request.n !== undefined && request.n_cmpl !== undefined && request.n !== request.n_cmpl) {
+    throw badRequest(`n: expected the same as n_cmpl = ${request.n_cmpl}, found ${request.n}`, "n");
+  }
+  const n = request.n_cmpl ?? request.n ?? 1;
+  const plans = prompts.flatMap((prompt, i) =>
+    Array.from({ length: n }, (_, k): AnswerPlan => ({
+      ...app.plan(request, prompt, i * n + k),
+      n_probs,
+      ...(k === 0 ? {} : { sharesPromptOf: i * n }),
+    }))
+  );
   const { generations, leave } = app.start(plans, exchange);
-  if (request.stream) return sseResponse(exchange, chunks(app, request, generations), leave);
+  if (request.stream) return sseResponse(app, exchange, chunks(app, request, generations), leave);
   return whole(app, request, generations, leave);
 }
 
-function refuse(request: CompletionRequest): void {
-  if (request.post_sampling_probs) {
-    throw unsupported("post_sampling_probs", "the server gives probabilities before sampling only");
-  }
-  if ((request.n_indent ?? 0) > 0) throw unsupported("n_indent", "the server does not limit answers by indentation");
-  if ((request.t_max_predict_ms ?? 0) > 0) {
-    throw unsupported("t_max_predict_ms", "the server does not limit answers by time");
-  }
-}
-
-/** The fields of a finished answer, streamed or not. */
-function summary(app: App, request: CompletionRequest, generation: Generation, end: GenerationEnd): object {
-  const { tokenizer } = app.model;
-  return {
-    id_slot: generation.slot,
-    stop: true,
-    model: app.model.id,
-    tokens_predicted: end.n_generated,
-    tokens_evaluated: generation.prompt.length,
-    generation_settings: {
-      ...describeSampling(app.model, request),
-      seed: generation.seed,
-      n_predict: generation.maxTokens,
-      max_tokens: generation.maxTokens,
-      stop: request.stop ?? [],
-      stream: request.stream ?? false,
-      n_probs: request.n_probs ?? 0,
-      ignore_eos: request.ignore_eos ?? false,
-    },
-    prompt: tokenizer.decode(generation.prompt, { special: true }),
-    truncated: end.truncated,
-    stop_type: end.stopType,
-    stopping_word: end.stoppingWord,
-    tokens_cached: generation.prompt.length + Math.max(0, end.n_generated - 1),
-    timings: timingsOf(generation),
-  };
-}
-
-function probabilities(app: App, request: CompletionRequest, tokens: TokenRecord[]): object {
-  if (!request.n_probs) return {};
-  return { completion_probabilities: tokens.map((token) => logprobEntry(app.model.tokenizer, token)) };
-}
+type NativeRequest = Pick<CompletionRequest, "n_probs" | "return_tokens" | "response_fields" | "timings_per_token">;
 
 async function whole(
   app: App,
-  request: CompletionRequest,
+  request: NativeRequest,
   generations: Generation[],
   leave: () => void,
 ): Promise<Response> {
   const all = await collectAll(generations, leave);
-  const results = all.map(({ text, tokens, end }, index) => ({
-    index,
-    content: text,
-    tokens: request.return_tokens ? tokens.map((t) => t.id) : [],
-    ...summary(app, request, generations[index], end),
-    has_new_line: text.includes("\n"),
-    ...probabilities(app, request, tokens),
-  }));
+  const results = all.map(({ text, tokens, end }, index) => {
+    const result = nativeResult(app, generations[index], {
+      index,
+      content: text,
+      tokens: request.return_tokens ? tokens.map((t) => t.id) : [],
+      records: request.n_probs ? tokens : undefined,
+      end,
+    });
+    return pickFields(result, request.response_fields);
+  });
   return json(results.length === 1 ? results[0] : results);
 }
 
 async function* chunks(
   app: App,
-  request: CompletionRequest,
+  request: NativeRequest,
   generations: Generation[],
 ): AsyncGenerator<string, void, void> {
-  const newLine = generations.map(() => false);
   const n_told = generations.map(() => 0);
   for await (const [index, event] of merge(generations.map((g) => g[Symbol.asyncIterator]()))) {
     const generation = generations[index];
     if (event.type === "end") {
-      const told = summary(app, request, generation, event);
-      yield JSON.stringify({ index, content: "", tokens: [], ...told, has_new_line: newLine[index] });
+      const last = { index, content: "", tokens: [], end: event };
+      yield JSON.stringify(pickFields(nativeResult(app, generation, last), request.response_fields));
       continue;
     }
-    newLine[index] ||= event.text.includes("\n");
-    n_told[index] += event.tokens.length;
+    const { text, tokens } = event.type === "text" ? event : { text: "", tokens: [] };
+    n_told[index] += tokens.length;
     yield JSON.stringify({
       index,
-      content: event.text,
-      tokens: event.tokens.map((t) => t.id),
+      content: text,
+      tokens: tokens.map((t) => t.id),
       stop: false,
       id_slot: generation.slot,
       tokens_predicted: n_told[index],
       tokens_evaluated: generation.prompt.length,
-      ...probabilities(app, request, event.tokens),
+      ...(event.type === "progress" ? { prompt_progress: progressOf(event) } : {}),
+      ...(request.timings_per_token ? { timings: timingsOf(generation) } : {}),
+      ...(request.n_probs && event.type === "text"
+        ? { completion_probabilities: tokens.map((t) => logprobEntry(app.model.tokenizer, t)) }
+        : {}),
     });
   }
 }

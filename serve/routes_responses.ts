@@ -65,7 +65,7 @@ export function responses(app: App, exchange: Exchange): Promise<Response> | Res
       stream: request.stream,
     }, exchange));
   const run = new RunningResponse(app, request, messages, answer);
-  if (request.stream) return sseResponse(exchange, run.events(), leave, (error) => run.errorEvent(error));
+  if (request.stream) return sseResponse(app, exchange, run.events(), leave, (error) => run.errorEvent(error));
   return run.whole(leave);
 }
 
@@ -154,6 +154,7 @@ class RunningResponse {
       yield this.#event(type, { response: this.#describe("in_progress", []) });
     }
     for await (const item of generation) {
+      if (item.type === "progress") continue; // these clients never ask for it
       if (item.type === "text") {
         for (const delta of parser.push(item.text)) yield* this.#shown(this.#writer.take(delta));
         continue;

@@ -2,7 +2,7 @@
  * Makes a sampler from a request's fields: resolves names, token texts and the server's defaults.
  * @module
  */
-import { defaultSampling, Sampler, type SamplerName, samplerNames, type SamplingParams } from "../core/sampling/mod.ts";
+import { Sampler, type SamplerName, samplerNames, type SamplingParams } from "../core/sampling/mod.ts";
 import { badRequest } from "./errors.ts";
 import type { ServedModel } from "./language_model.ts";
 import type { Tokenizer } from "./tokenizer.ts";
@@ -36,7 +36,7 @@ const PLAIN = [
 ] as const satisfies readonly (keyof SamplingParams & keyof SamplingRequest)[];
 
 /** llama-server's one-letter names, for `samplers` given as a string. */
-const LETTERS: Record<string, SamplerName> = {
+export const SAMPLER_LETTERS: Readonly<Record<string, SamplerName>> = {
   e: "penalties",
   d: "dry",
   s: "top_n_sigma",
@@ -49,14 +49,14 @@ const LETTERS: Record<string, SamplerName> = {
 };
 
 /** Sequence breakers of the dry stage when the request names none. */
-const DRY_BREAKERS = ["\n", ":", '"', "*"];
+export const DRY_BREAKERS: readonly string[] = ["\n", ":", '"', "*"];
 
 /**
  * The sampler for one answer.
  * @param index Number of the answer within its request: several answers with one seed differ.
  * @throws ApiError 400 naming the field.
  */
-export function createSampler(model: ServedModel, request: SamplingRequest, index = 0): Sampler {
+export function createSampler(model: ServedModel, request: Partial<SamplingRequest>, index = 0): Sampler {
   const { tokenizer } = model;
   const params: Partial<SamplingParams> = {
     ...model.sampling,
@@ -84,20 +84,10 @@ function samplingOf(request: Partial<SamplingRequest>): Partial<SamplingParams> 
   return params;
 }
 
-/** llama-server's view of the settings in use. */
-export function describeSampling(model: ServedModel, request: Partial<SamplingRequest>): Record<string, unknown> {
-  const { logit_bias: _, dry_breakers: __, ...plain } = {
-    ...defaultSampling,
-    ...model.sampling,
-    ...samplingOf(request),
-  };
-  return { ...plain, dry_sequence_breakers: request.dry_sequence_breakers ?? DRY_BREAKERS };
-}
-
 function samplerOrder(given: string | string[]): SamplerName[] {
   if (typeof given === "string") {
     return Array.from(given, (letter) => {
-      const name = LETTERS[letter];
+      const name = SAMPLER_LETTERS[letter];
       if (name === undefined) throw badRequest(`samplers: no stage has the letter "${letter}"`, "samplers");
       return name;
     });
@@ -113,7 +103,7 @@ function samplerOrder(given: string | string[]): SamplerName[] {
 }
 
 /** Keys are ids or texts; a text biases each of its tokens; false forbids. */
-function biases(request: SamplingRequest, tokenizer: Tokenizer): Map<number, number> {
+function biases(request: Partial<SamplingRequest>, tokenizer: Tokenizer): Map<number, number> {
   const out = new Map<number, number>();
   const given = request.logit_bias ?? {};
   for (const [key, value] of Array.isArray(given) ? given : Object.entries(given)) {

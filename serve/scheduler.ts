@@ -6,16 +6,21 @@
  * stalls them. Steps are short, so that a disconnected client frees its slot soon.
  * @module
  */
-import type { StepOutput } from "../core/engine/mod.ts";
+import type { Snapshot, StepOutput } from "../core/engine/mod.ts";
 import type { TokenEngine, TokenRequest, TokenSequence } from "../core/engine/types.ts";
 import { EngineError } from "../core/errors.ts";
 import { unavailable } from "./errors.ts";
+import { PromptCache } from "./prompt_cache.ts";
 import { type Job, type Outcome, type Row, Run, Slot } from "./slot.ts";
 
 export interface SchedulerOptions {
   n_slots: number;
   /** Jobs that may wait for a slot; more are refused. */
   maxQueue?: number;
+  /** Bytes of host memory for prompts that slots give up. Default 0: they are not kept. */
+  promptCacheBytes?: number;
+  /** Share of a prompt that a slot must have computed for the prompt to take its place; below, the prompt copies it. Default 0.1. */
+  similarity?: number;
 }
 
 /** Lets the owner of a job cancel it. */
@@ -38,6 +43,8 @@ export interface SlotView {
   n_prompt_cached: number;
   n_decoded: number;
   n_remain: number;
+  /** The answer under way has a new line. */
+  has_new_line: boolean;
   /** Tokens computed and kept, whether it works or not. */
   n_cached: number;
 }
@@ -70,7 +77,14 @@ interface Work {
   request: TokenRequest;
 }
 
+/** Something to do with a slot between two steps. */
+interface Chore {
+  id: number;
+  act: (slot: Slot) => void;
+}
+
 const MAX_QUEUE = 1024;
+const SIMILARITY = 0.1;
 /** The number of prompt rows in a step is limited so that the step takes about this long. */
 const STEP_TARGET_MS = 400;
 /** The limit is never below this: smaller chunks would read the weights too often. It is also the first guess. */
@@ -95,6 +109,10 @@ export class Scheduler {
   };
   readonly #engine: TokenEngine;
   readonly #maxQueue: number;
+  readonly #similarity: number;
+  /** Prompts that slots gave up. */
+  readonly promptCache: PromptCache | undefined;
+  #chores: Chore[] = [];
   #queue: Run[] = [];
   readonly #runs = new WeakMap<Job, Run>();
   #nextId = 0;
@@ -109,6 +127,8 @@ export class Scheduler {
   constructor(engine: TokenEngine, options: SchedulerOptions) {
     this.#engine = engine;
     this.#maxQueue = options.maxQueue ?? MAX_QUEUE;
+    this.#similarity = options.similarity ?? SIMILARITY;
+    if (options.promptCacheBytes) this.promptCache = new PromptCache(options.promptCacheBytes);
     this.slots = Array.from({ length: options.n_slots }, (_, id) => new Slot(id));
     this.#loop = this.#run();
   }
@@ -159,6 +179,80 @@ export class Scheduler {
     await this.#loop;
   }
 
+  /**
+   * Does something with a slot as soon as that is idle, while no step runs.
+   * @throws what `act` throws; ApiError 503 when the server stops
+   */
+  withIdleSlot<T>(id: number, act: (slot: Slot) => T): Promise<T> {
+    if (this.#stopped) return Promise.reject(unavailable("shutting_down", "The server is shutting down"));
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    this.#chores.push({
+      id,
+      act(slot) {
+        try {
+          resolve(act(slot));
+        } catch (error) {
+          reject(error);
+        }
+      },
+    });
+    this.#wake();
+    return promise;
+  }
+
+  /** What a slot has computed, as data. */
+  saveSlot(id: number): Promise<Snapshot> {
+    return this.withIdleSlot(id, (slot) => this.#engine.snapshot(slot.sequence ??= this.#engine.createSequence()));
+  }
+
+  /**
+   * Gives a slot what another one had computed.
+   * @throws EngineError `engine.no_pages` where the cache has no room even without the other idle slots
+   */
+  restoreSlot(id: number, snapshot: Snapshot): Promise<void> {
+    return this.withIdleSlot(id, (slot) => {
+      this.#giveUp(slot);
+      slot.sequence = this.#restored(snapshot, slot);
+      slot.tokens = [...snapshot.tokens];
+      slot.lastUse = ++this.#clock;
+    });
+  }
+
+  /** Forgets what a slot has computed. @returns tokens */
+  eraseSlot(id: number): Promise<number> {
+    return this.withIdleSlot(id, (slot) => {
+      const n = slot.n_computed;
+      slot.forget();
+      return n;
+    });
+  }
+
+  /** The sequence of a snapshot; idle slots make room for it, but for the one in `spared`. */
+  #restored(snapshot: Snapshot, spared: Slot | undefined): TokenSequence {
+    while (true) {
+      try {
+        return this.#engine.restore(snapshot);
+      } catch (error) {
+        const known = error instanceof EngineError && error.code === "engine.no_pages";
+        const idle = this.slots.filter((s) => s !== spared && s.run === undefined && s.n_computed > 0);
+        if (!known || idle.length === 0) throw error;
+        this.#giveUp(idle.reduce((a, b) => (b.lastUse < a.lastUse ? b : a)));
+      }
+    }
+  }
+
+  /** Frees a slot's cache, and keeps it in the host's memory where there is room. */
+  #giveUp(slot: Slot): void {
+    this.#keep(slot);
+    slot.forget();
+  }
+
+  #keep({ sequence, tokens }: Slot): void {
+    if (this.promptCache === undefined || sequence === undefined) return;
+    const computed = tokens.slice(0, sequence.length);
+    this.promptCache.keep(computed, () => this.#engine.snapshot(sequence), (n) => sequence.reach(n) === n);
+  }
+
   /** The slots as they are now. */
   views(): SlotView[] {
     return this.slots.map((slot) => ({
@@ -170,12 +264,13 @@ export class Scheduler {
       n_prompt_cached: slot.latest?.n_cached ?? 0,
       n_decoded: slot.run?.n_generated ?? 0,
       n_remain: slot.run === undefined ? -1 : slot.run.job.maxTokens - slot.run.n_generated,
+      has_new_line: slot.run?.job.hasNewLine ?? false,
       n_cached: slot.n_computed,
     }));
   }
 
   #busy(): boolean {
-    return this.#queue.length > 0 || this.slots.some((slot) => slot.run !== undefined);
+    return this.#queue.length > 0 || this.#chores.length > 0 || this.slots.some((slot) => slot.run !== undefined);
   }
 
   #cancel(run: Run): void {
@@ -198,6 +293,7 @@ export class Scheduler {
   async #run(): Promise<void> {
     while (!this.#stopped) {
       for (const slot of this.slots) if (slot.run?.cancelled) this.#finish(slot, { kind: "cancelled" });
+      this.#doChores();
       this.#seat();
       const work = this.#compose();
       if (work.length === 0) {
@@ -215,11 +311,18 @@ export class Scheduler {
     }
     const error = unavailable("shutting_down", "The server stopped before the request was finished");
     for (const run of this.#queue.splice(0)) run.end({ kind: "failed", error });
+    this.promptCache?.clear();
     for (const slot of this.slots) {
       if (slot.run !== undefined) this.#finish(slot, { kind: "failed", error });
       slot.forget();
     }
     this.#announceIdle();
+  }
+
+  #doChores(): void {
+    const due = this.#chores.filter(({ id }) => this.slots[id].run === undefined);
+    this.#chores = this.#chores.filter((chore) => !due.includes(chore));
+    for (const { id, act } of due) act(this.slots[id]);
   }
 
   /**
@@ -281,21 +384,54 @@ export class Scheduler {
       if (better) [source, n_common] = [slot, n];
     }
     const lru = idle.reduce((a, b) => (b.lastUse < a.lastUse ? b : a));
+    if (this.#takeKept(lru, run, { n_common, reusable, source })) return lru;
     if (source === undefined) {
-      lru.forget();
+      this.#giveUp(lru);
       lru.sequence = this.#engine.createSequence();
       return lru;
     }
-    const keepsHalf = n_common * 2 >= source.n_computed || lru === source;
-    if (idle.includes(source) && keepsHalf) {
+    const keepsHalf = n_common * 2 >= source.n_computed && n_common >= this.#similarity * run.tokens.length;
+    if (idle.includes(source) && (keepsHalf || lru === source)) {
+      if (!keepsHalf) this.#keep(source);
       if (source.n_computed > n_common) source.sequence!.truncate(n_common);
       return source;
     }
     const sequence: TokenSequence = source.sequence!.fork();
     if (sequence.length > n_common) sequence.truncate(n_common);
-    lru.forget();
+    this.#giveUp(lru);
     lru.sequence = sequence;
     return lru;
+  }
+
+  /**
+   * Gives a slot the beginning of a run's prompt from the host's memory, where more of it is there than in `source`, which has
+   * `n_common` tokens of it.
+   */
+  #takeKept(
+    slot: Slot,
+    run: Run,
+    { n_common, reusable, source }: { n_common: number; reusable: number; source: Slot | undefined },
+  ): boolean {
+    const kept = this.promptCache?.find(run.tokens.slice(0, reusable), n_common);
+    if (kept === undefined) return false;
+    let sequence: TokenSequence;
+    try {
+      sequence = this.#restored(kept, source);
+    } catch (error) {
+      if (!(error instanceof EngineError && error.code === "engine.no_pages")) throw error;
+      return false;
+    }
+    let n = 0;
+    while (n < reusable && kept.tokens[n] === run.tokens[n]) n++;
+    // Windows and states go back to certain lengths only.
+    if (sequence.reach(n) <= n_common) {
+      sequence.dispose();
+      return false;
+    }
+    if (sequence.length > n) sequence.truncate(n);
+    this.#giveUp(slot);
+    slot.sequence = sequence;
+    return true;
   }
 
   /** The next step: answers first, then prompts in the rows left. */
@@ -338,7 +474,7 @@ export class Scheduler {
   #request(slot: Slot, n: number): Work {
     const run = slot.run!;
     const from = slot.n_computed;
-    const inPrompt = from < run.job.prompt.length;
+    const inPrompt = from < run.job.prompt.length && !run.shifted;
     const reachesEnd = from + n === run.tokens.length;
     const output = run.job.promptRows && inPrompt ? "all" : reachesEnd && run.job.maxTokens > 0 ? "last" : "none";
     const request: TokenRequest = {
@@ -385,12 +521,13 @@ export class Scheduler {
   #deliver(w: Work, output: StepOutput): void {
     const { run, slot, request } = w;
     const n_prompt = run.job.prompt.length;
-    if (w.from < n_prompt) this.counters.n_prompt_tokens += Math.min(w.n, n_prompt - w.from);
+    if (w.from < n_prompt && !run.shifted) this.counters.n_prompt_tokens += Math.min(w.n, n_prompt - w.from);
     if (request.output === "all") {
       for (let i = 0; i < output.n_rows && w.from + i < n_prompt; i++) {
         run.job.onPromptRow(w.from + i, this.#row(output, i));
       }
     }
+    if (run.times.prompted === 0) run.job.onProgress?.(Math.min(slot.n_computed, n_prompt));
     if (slot.n_pending > 0) return;
     this.counters.n_longest = Math.max(this.counters.n_longest, slot.n_computed);
     if (run.times.prompted === 0) {
@@ -405,7 +542,10 @@ export class Scheduler {
     this.counters.n_generated_tokens++;
     if (stop) this.#finish(slot, { kind: "stopped" });
     else if (run.n_generated >= run.job.maxTokens) this.#finish(slot, { kind: "length" });
-    else if (run.tokens.length > this.#engine.n_ctx) this.#finish(slot, { kind: "context" });
+    else if (run.tokens.length > this.#engine.n_ctx) {
+      if (run.job.shift === undefined) return this.#finish(slot, { kind: "context" });
+      slot.sequence!.truncate(Math.min(run.shift(run.job.shift), slot.n_computed));
+    }
   }
 
   #row(output: StepOutput, i: number): Row {
@@ -428,7 +568,7 @@ export class Scheduler {
   #makeRoom(work: Work[], error: EngineError): void {
     const idle = this.slots.filter((slot) => slot.run === undefined && slot.n_computed > 0);
     if (idle.length > 0) {
-      idle.reduce((a, b) => (b.lastUse < a.lastUse ? b : a)).forget();
+      this.#giveUp(idle.reduce((a, b) => (b.lastUse < a.lastUse ? b : a)));
       return;
     }
     const active = this.slots.filter((slot) => slot.run !== undefined);

@@ -29,6 +29,7 @@ const number = z.number();
 const integer = z.number().refine(Number.isInteger, { error: "expected an integer" }).meta({ type: "integer" });
 const count = integer.refine((n) => n >= -1, { error: "expected -1 (no limit) or a number of tokens" })
   .meta({ type: "integer", minimum: -1 });
+const whole = integer.refine((n) => n >= 0, { error: "expected 0 or more" }).meta({ type: "integer", minimum: 0 });
 const tokenId = integer.refine((n) => n >= 0 && n < 2 ** 31, { error: "expected a token id" })
   .meta({ type: "integer", minimum: 0 });
 
@@ -97,6 +98,20 @@ const generationShape = {
   n_predict: opt(count),
   max_tokens: opt(count),
   max_completion_tokens: opt(count),
+  n_keep: opt(
+    integer.refine((n) => n >= -1, { error: "expected -1 (the whole prompt) or a number of tokens" })
+      .meta({ type: "integer", minimum: -1 }),
+  ),
+  n_discard: opt(whole),
+  n_indent: opt(whole),
+  t_max_predict_ms: opt(
+    integer.refine((n) => n >= -1, { error: "expected -1 (no limit) or milliseconds" })
+      .meta({ type: "integer", minimum: -1 }),
+  ),
+  timings_per_token: opt(z.boolean()),
+  return_progress: opt(z.boolean()),
+  post_sampling_probs: opt(z.boolean()),
+  verbose: opt(z.boolean()),
 };
 
 const choices = opt(integer.min(1).max(MAX_CHOICES));
@@ -118,10 +133,13 @@ export function choicesOf(request: {
   return { n, best_of };
 }
 
+/** A text as llama-server's clients wrap it where pictures may come with it. */
+const wrappedPrompt = z.looseObject({ prompt_string: z.string(), multimodal_data: opt(z.array(z.unknown())) });
+const promptPieces = z.array(z.union([z.string(), tokenId]));
 const promptSchema = z.union([
   z.string(),
-  z.array(z.union([z.string(), tokenId])),
-  z.array(z.array(z.union([z.string(), tokenId]))),
+  wrappedPrompt,
+  z.array(z.union([z.string(), tokenId, wrappedPrompt, promptPieces])),
 ], { error: "expected a string, an array of token ids and strings, or an array of prompts" });
 
 /** /completion */
@@ -129,10 +147,10 @@ export const completionSchema = samplingSchema.extend({
   ...generationShape,
   prompt: promptSchema,
   n_probs: opt(integer.min(0)),
-  post_sampling_probs: opt(z.boolean()),
   return_tokens: opt(z.boolean()),
-  n_indent: opt(integer),
-  t_max_predict_ms: opt(number),
+  n: choices,
+  n_cmpl: choices,
+  response_fields: opt(z.array(z.string())),
 });
 export type CompletionRequest = z.output<typeof completionSchema>;
 
@@ -208,6 +226,8 @@ export const chatSchema = samplingSchema.extend({
   reasoning_format: opt(z.enum(REASONING_FORMATS)),
   reasoning_budget_tokens: opt(count),
   thinking_budget_tokens: opt(count),
+  reasoning_budget_message: opt(z.string()),
+  reasoning_control: opt(z.boolean()),
   functions: opt(z.unknown()),
   function_call: opt(z.unknown()),
   modalities: opt(z.array(z.string())),
@@ -233,27 +253,27 @@ const MAX_DEPTH = 256;
  * @throws ApiError 400 with the name of the first wrong field.
  */
 export function parseBody<S extends z.ZodType>(schema: S, text: string): z.output<S> {
-  if (nestingDepth(text) > MAX_DEPTH) {
-    throw badRequest(`The body is nested deeper than ${MAX_DEPTH} levels`, undefined, "body_too_deep");
-  }
-  let value: unknown;
-  try {
-    value = parseJson(text);
-  } catch (cause) {
-    throw new ApiError(
-      400,
-      "invalid_request_error",
-      "invalid_json",
-      `The body is not JSON: ${(cause as Error).message}`,
-      {
-        cause,
-      },
-    );
-  }
+  const value = parseJsonBody(text);
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw badRequest(`The body is ${kindOf(value)}, expected an object`, undefined, "invalid_type");
   }
   return checkValue(schema, value);
+}
+
+/**
+ * Parses a body of any kind.
+ * @throws ApiError 400
+ */
+export function parseJsonBody(text: string): unknown {
+  if (nestingDepth(text) > MAX_DEPTH) {
+    throw badRequest(`The body is nested deeper than ${MAX_DEPTH} levels`, undefined, "body_too_deep");
+  }
+  try {
+    return parseJson(text);
+  } catch (cause) {
+    const message = `The body is not JSON: ${(cause as Error).message}`;
+    throw new ApiError(400, "invalid_request_error", "invalid_json", message, { cause });
+  }
 }
 
 /**

@@ -7,7 +7,7 @@ import type { z } from "zod";
 import { App, type AppSettings, type Handler } from "./app.ts";
 import { checkKey } from "./auth.ts";
 import { prepareVocabulary } from "./constraint.ts";
-import { type CorsOrigins, preflight, setCors } from "./cors.ts";
+import { type CorsOrigins, type CorsRules, preflight, setCors } from "./cors.ts";
 import { anthropicErrorBody, ApiError, errorResponse, switchedOff, toApiError, unavailable } from "./errors.ts";
 import { Exchange } from "./exchange.ts";
 import { GenerationCancelled } from "./generation.ts";
@@ -19,8 +19,13 @@ import { chatCompletions, chatInputTokens } from "./routes_chat.ts";
 import { completions } from "./routes_completions.ts";
 import { countSchema, countTokens, messages, messagesSchema } from "./routes_anthropic.ts";
 import { health, model, models, props, slots } from "./routes_info.ts";
+import { infill, infillSchema } from "./infill.ts";
+import { control, controlSchema } from "./routes_control.ts";
+import { deleteStream, lookupSchema, lookupStreams, readStream } from "./routes_streams.ts";
+import { disabled, loraAdapters, setLoraAdapters, setProps, systemone, transcriptions } from "./routes_off.ts";
 import { applyTemplate, completion, detokenize, tokenize } from "./routes_native.ts";
 import { responses, responsesInputTokens, responsesSchema } from "./routes_responses.ts";
+import { slotAction, slotFileSchema } from "./routes_slots.ts";
 import { Scheduler } from "./scheduler.ts";
 import {
   chatSchema,
@@ -41,12 +46,18 @@ export interface ListenerSettings extends Partial<AppSettings> {
   n_slots?: number;
   /** Requests that may wait. Default 1024. */
   maxQueue?: number;
+  /** Bytes of host memory for prompts that slots give up. Default 0: none. */
+  promptCacheBytes?: number;
+  /** Share of a prompt that a slot must have computed for the prompt to take its place. Default 0.1. */
+  similarity?: number;
   /** A request must carry one of these keys; without keys everybody may send requests. */
   apiKeys?: readonly string[];
   /** Whether GET /slots is answered. Default true. */
   slots?: boolean;
   /** Whether GET /metrics is answered. Default true. */
   metrics?: boolean;
+  /** Whether POST /props is answered. Default false. */
+  props?: boolean;
   /** Path before every route, such as `/llm`. */
   apiPrefix?: string;
   /** A stream that is silent for so many seconds sends a comment. Default 30; 0 or less: never. */
@@ -55,6 +66,11 @@ export interface ListenerSettings extends Partial<AppSettings> {
   maxBodyBytes?: number;
   /** Pages that may use the server. Default `["*"]`, every origin. */
   corsOrigins?: CorsOrigins;
+  /** Methods, and headers of theirs, that preflights allow. Default: all that the routes have. */
+  corsMethods?: readonly string[];
+  corsHeaders?: readonly string[];
+  /** Whether such pages may send credentials. Default true. */
+  corsCredentials?: boolean;
   /** Receives an entry for each request when it has ended. */
   onRequest?: (entry: RequestLogEntry) => void;
   /** Entries hold the prompts too. */
@@ -104,7 +120,7 @@ const MAX_BODY_BYTES = 32 << 20;
 type ErrorShape = (error: ApiError) => object;
 
 interface Route {
-  method: "GET" | "POST";
+  method: "GET" | "POST" | "DELETE";
   paths: readonly string[];
   handler: Handler;
   /** The schema that the handler checks the body against; docs/http.md is made from it. */
@@ -120,11 +136,18 @@ export const ROUTES: readonly Route[] = [
   { method: "GET", paths: ["/models", "/v1/models"], handler: models },
   { method: "GET", paths: ["/models/:id{.+}", "/v1/models/:id{.+}"], handler: model },
   { method: "GET", paths: ["/props"], handler: props },
+  { method: "POST", paths: ["/props"], handler: setProps },
   { method: "GET", paths: ["/slots"], handler: slots },
+  { method: "POST", paths: ["/slots/:id{.+}"], handler: slotAction, body: slotFileSchema },
   { method: "GET", paths: ["/metrics"], handler: metrics },
   { method: "POST", paths: ["/chat/completions", "/v1/chat/completions"], handler: chatCompletions, body: chatSchema },
   { method: "POST", paths: ["/v1/completions"], handler: completions, body: openaiCompletionSchema },
   { method: "POST", paths: ["/completion", "/completions"], handler: completion, body: completionSchema },
+  { method: "POST", paths: ["/infill"], handler: infill, body: infillSchema },
+  { method: "POST", paths: ["/v1/chat/completions/control"], handler: control, body: controlSchema },
+  { method: "GET", paths: ["/v1/stream"], handler: readStream },
+  { method: "DELETE", paths: ["/v1/stream"], handler: deleteStream },
+  { method: "POST", paths: ["/v1/streams/lookup"], handler: lookupStreams, body: lookupSchema },
   {
     method: "POST",
     paths: ["/chat/completions/input_tokens", "/v1/chat/completions/input_tokens"],
@@ -149,6 +172,12 @@ export const ROUTES: readonly Route[] = [
   { method: "POST", paths: ["/tokenize"], handler: tokenize, body: tokenizeSchema },
   { method: "POST", paths: ["/detokenize"], handler: detokenize, body: detokenizeSchema },
   { method: "POST", paths: ["/apply-template"], handler: applyTemplate, body: conversationSchema },
+  { method: "GET", paths: ["/lora-adapters"], handler: loraAdapters },
+  { method: "POST", paths: ["/lora-adapters"], handler: setLoraAdapters },
+  { method: "POST", paths: ["/audio/transcriptions", "/v1/audio/transcriptions"], handler: transcriptions },
+  { method: "POST", paths: ["/v1/systemone"], handler: systemone },
+  { method: "GET", paths: ["/tools", "/cors-proxy"], handler: disabled },
+  { method: "POST", paths: ["/tools", "/cors-proxy"], handler: disabled },
 ];
 
 /** Monitors, and clients that look for a server, have no key: these paths need none. */
@@ -161,6 +190,12 @@ const OPEN_PATHS = ["/", "/health", "/v1/health"];
 export async function openServer(options: ListenerSettings): Promise<WaitingServer> {
   const host = options.host ?? "127.0.0.1";
   const onError = options.onError ?? (() => {});
+  const rules: CorsRules = {
+    origins: options.corsOrigins ?? ["*"],
+    methods: options.corsMethods,
+    headers: options.corsHeaders,
+    credentials: options.corsCredentials,
+  };
   const loading = (exchange: Exchange) => failed(exchange, unavailable("loading_model", "Loading model"));
   let answer: (exchange: Exchange, incoming: Incoming) => Response | Promise<Response> = loading;
   let tokenizer: ServedModel["tokenizer"] | undefined;
@@ -173,12 +208,11 @@ export async function openServer(options: ListenerSettings): Promise<WaitingServ
     async handle(incoming) {
       const exchange = new Exchange(incoming, log);
       exchange.pingSeconds = options.pingSeconds ?? exchange.pingSeconds;
-      const origins = options.corsOrigins ?? ["*"];
       const response = exchange.method === "OPTIONS"
-        ? preflight(origins, exchange.headers)
+        ? preflight(rules, exchange.headers)
         : await answer(exchange, incoming);
       exchange.status = response.status;
-      setCors(response, origins, exchange.headers);
+      setCors(response, rules, exchange.headers);
       response.headers.set("x-request-id", exchange.id);
       response.headers.set("request-id", exchange.id); // Anthropic's name for it
       if (!exchange.streams) exchange.end();
@@ -225,15 +259,33 @@ function run(
   const scheduler = new Scheduler(options.model.engine, {
     n_slots: options.n_slots ?? 4,
     ...(options.maxQueue === undefined ? {} : { maxQueue: options.maxQueue }),
+    ...(options.promptCacheBytes === undefined ? {} : { promptCacheBytes: options.promptCacheBytes }),
+    ...(options.similarity === undefined ? {} : { similarity: options.similarity }),
   });
   const app = new App(options.model, scheduler, {
     reasoningFormat: options.reasoningFormat ?? "auto",
     reasoningBudget: options.reasoningBudget ?? -1,
     n_predict: options.n_predict ?? -1,
     prefill: options.prefill ?? true,
+    stop: options.stop ?? [],
+    dryBreakers: options.dryBreakers,
+    verbose: options.verbose ?? false,
+    form: options.form,
+    cachePrompt: options.cachePrompt ?? true,
+    spmInfill: options.spmInfill ?? false,
+    contextShift: options.contextShift ?? false,
+    n_keep: options.n_keep ?? 0,
+    slotSavePath: options.slotSavePath,
+    readsAnswers: options.readsAnswers ?? true,
+    reasoningBudgetMessage: options.reasoningBudgetMessage ?? "",
     templateKwargs: options.templateKwargs ?? {},
     build: options.build ?? "bloomery",
-    endpoints: { slots: options.slots ?? true, metrics: options.metrics ?? true },
+    endpoints: {
+      slots: options.slots ?? true,
+      metrics: options.metrics ?? true,
+      props: options.props ?? false,
+    },
+    tags: options.tags ?? [],
     warn: options.onWarning ?? (() => {}),
   });
   const life = { draining: false };
@@ -301,8 +353,8 @@ function makeRouter(app: App, options: ServerOptions, life: { draining: boolean 
   router.notFound((c) => {
     const { exchange } = c.env;
     const { method, path } = exchange;
-    const allowed = methods.find(([matches]) => matches.test(path))?.[1];
-    if (allowed === undefined) {
+    const allowed = [...new Set(methods.filter(([matches]) => matches.test(path)).map(([, m]) => m))].join(", ");
+    if (allowed === "") {
       const error = new ApiError(404, "not_found_error", "not_found", `There is no ${method} ${path} here`);
       return failed(exchange, error);
     }
@@ -322,6 +374,8 @@ function whenOff(handler: Handler, options: ListenerSettings): Handler | undefin
     ? switchedOff("/slots", "--slots")
     : handler === metrics && options.metrics === false
     ? switchedOff("/metrics", "--metrics")
+    : handler === setProps && !options.props
+    ? switchedOff("POST /props", "--props")
     : undefined;
   return off && (() => {
     throw off;

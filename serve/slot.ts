@@ -50,17 +50,33 @@ export interface Job {
   readonly want: "candidates" | "logits";
   /** Only this slot will do. */
   readonly slotId?: number;
+  /** Its answer has a new line by now. */
+  readonly hasNewLine?: boolean;
   /** Settings to show whoever looks at the slot. */
   readonly settings?: Readonly<Record<string, unknown>> | undefined;
+  /** Where the context is full, older tokens go and the answer continues; else it ends. */
+  readonly shift?: ContextShift | undefined;
   /** An earlier job with the same prompt: this one waits for it and reuses the computed prompt. */
   readonly after?: Job | undefined;
   /** Got a seat; `n_cached` tokens of the prompt need not be computed. */
   onStart(slotId: number, n_cached: number): void;
+  /** `n_processed` tokens of the prompt are computed, the cached ones among them. */
+  onProgress?(n_processed: number): void;
   /** The row at `position` of the prompt, which predicts the token at `position + 1`. */
   onPromptRow(position: number, row: Row): void;
   /** Chooses the next token. `stop` ends the job with this token as its last. */
   onRow(row: Row): { token: number; stop: boolean };
+  /** Tokens of its context went. */
+  onShift?(): void;
   onEnd(outcome: Outcome, times: JobTimes): void;
+}
+
+/** What goes where a context is full. */
+export interface ContextShift {
+  /** First tokens that stay. */
+  n_keep: number;
+  /** Tokens behind them that go; 0 = half of them. */
+  n_discard: number;
 }
 
 /** A job between submission and end. */
@@ -74,6 +90,8 @@ export class Run {
   /** Prompt tokens found in a cache at the first start. */
   n_cached = 0;
   cancelled = false;
+  /** Its context was shifted, so its tokens no longer begin with the prompt. */
+  shifted = false;
   /** Lost its seat because the cache was full; waits until another run ends. */
   parked = false;
   /** The run of `job.after`. */
@@ -90,6 +108,21 @@ export class Run {
   /** Its leader has not computed their common prompt yet. */
   get follows(): boolean {
     return this.leader !== undefined && this.leader.times.prompted === 0 && this.leader.times.ended === 0;
+  }
+
+  /**
+   * Drops tokens of a full context. The rest moves to other positions, so all of it has to be computed again from there: keys
+   * are turned by their position, and rows saw what is gone.
+   * @returns tokens that stay where they are
+   */
+  shift({ n_keep, n_discard }: ContextShift): number {
+    const keep = Math.min(n_keep, this.tokens.length - 2);
+    const left = this.tokens.length - keep;
+    const discard = Math.min(n_discard > 0 ? n_discard : Math.floor(left / 2), left - 1);
+    this.tokens.splice(keep, discard);
+    this.shifted = true;
+    this.job.onShift?.();
+    return keep;
   }
 
   end(outcome: Outcome): void {

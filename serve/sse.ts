@@ -5,6 +5,7 @@
 import { errorBody, toApiError } from "./errors.ts";
 import type { Exchange } from "./exchange.ts";
 import { GenerationCancelled } from "./generation.ts";
+import type { StreamStore } from "./stream_store.ts";
 
 const encoder = new TextEncoder();
 
@@ -37,12 +38,14 @@ export type SseItem = string | { event: string; data: string };
  * because the status is already sent. `onLeave` is called then, and when the client disconnects.
  */
 export function sseResponse(
+  { streams }: { streams: StreamStore },
   exchange: Exchange,
   source: AsyncGenerator<SseItem, void, void>,
   onLeave: () => void,
   onError: (error: unknown) => SseItem = (error) => JSON.stringify(errorBody(toApiError(error))),
 ): Response {
   exchange.streams = true;
+  if (exchange.detached) return keptResponse(streams, exchange, { source, onLeave, onError });
   let next: ReturnType<typeof source.next> | undefined;
   const body = new ReadableStream<Uint8Array>({
     async pull(controller) {
@@ -71,6 +74,11 @@ export function sseResponse(
       exchange.end();
     },
   }, { highWaterMark: 0 });
+  return eventStream(body);
+}
+
+/** A response of events. */
+export function eventStream(body: ReadableStream<Uint8Array>): Response {
   return new Response(body, {
     headers: {
       "content-type": "text/event-stream; charset=utf-8",
@@ -78,4 +86,39 @@ export function sseResponse(
       "x-accel-buffering": "no", // reverse proxies must not buffer the answer
     },
   });
+}
+
+interface EventSource {
+  source: AsyncGenerator<SseItem, void, void>;
+  onLeave: () => void;
+  onError: (error: unknown) => SseItem;
+}
+
+/** A stream that goes on without its client, who finds it under the conversation's id. Comments count as its bytes. */
+function keptResponse(streams: StreamStore, exchange: Exchange, { source, onLeave, onError }: EventSource): Response {
+  const kept = streams.open(exchange.conversation!, onLeave);
+  const run = async () => {
+    try {
+      while (true) {
+        const next = source.next();
+        next.catch(() => {}); // it may fail between two comments
+        let result = await within(next, exchange.pingSeconds);
+        while (result === undefined) {
+          kept.push(PING);
+          result = await within(next, exchange.pingSeconds);
+        }
+        if (result.done) break;
+        kept.push(encode(result.value));
+      }
+    } catch (error) {
+      onLeave();
+      if (error instanceof GenerationCancelled) exchange.status = 499;
+      else exchange.failure = toApiError(error).apiCode;
+      kept.push(encode(onError(error)));
+    }
+    kept.end();
+    exchange.end();
+  };
+  run();
+  return eventStream(kept.read());
 }

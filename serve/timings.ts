@@ -4,9 +4,10 @@
  */
 import type { Generation } from "./generation.ts";
 
-/** llama-server's `timings`. */
+/** llama-server's `timings`; of a running answer, those so far. */
 export function timingsOf(generation: Generation): Record<string, number> {
-  const { started, prompted, ended } = generation.times;
+  const { started, prompted } = generation.times;
+  const ended = generation.times.ended || performance.now();
   const prompt_n = generation.prompt.length - generation.n_cached;
   const prompt_ms = prompted > 0 ? prompted - started : 0;
   const predicted_n = generation.n_generated;

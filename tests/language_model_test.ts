@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import type { EngineError } from "../core/errors.ts";
 import type { GenerateOptions, LanguageModel, Piece, StopReason } from "../core/language_model.ts";
+import { compileGbnf } from "../core/sampling/grammar/mod.ts";
 import { openModel } from "../ffi/mod.ts";
 import { bloomNano } from "./models.ts";
 
@@ -59,4 +60,24 @@ Deno.test("generate() says why it ended, and refuses a prompt without room for a
     );
   }
   assert.deepEqual(await end(Array(24).fill(5), { maxTokens: 0 }), { n: 0, reason: "limit" });
+});
+
+Deno.test("generate() keeps to a grammar, and ends where nothing but the end may follow", async () => {
+  using opened = await openModel(await bloomNano("bf16"), { device: "reference", n_ctx: 64 });
+  const { model } = opened;
+  for (const temperature of [0, 1]) {
+    let text = "";
+    const pieces = model.generate("The", {
+      grammar: compileGbnf('root ::= [0-9]{3} "-" ("yes" | "no")'),
+      sampling: { temperature, seed: 3 },
+    });
+    let reason: StopReason | undefined;
+    while (reason === undefined) {
+      const next = await pieces.next();
+      if (next.done) reason = next.value;
+      else text += next.value.text;
+    }
+    assert.match(text, /^\d{3}-(yes|no)$/);
+    assert.equal(reason, "end");
+  }
 });

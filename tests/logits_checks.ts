@@ -105,6 +105,11 @@ export async function checkSnapshots(engine: Engine, ids: readonly number[], pla
     const cut = { ...snapshot, caches: [{ ...first, data: first.data.subarray(1) }, ...rest] };
     assert.throws(() => engine.restore(cut), { code: "engine.snapshot" });
     assert.throws(() => engine.restore({ ...snapshot, caches: rest }), { code: "engine.snapshot" });
+    const moved = { ...first, places: first.places.map((p) => p + 1) };
+    assert.throws(() => engine.restore({ ...snapshot, caches: [moved, ...rest] }), { code: "engine.snapshot" });
+    for (const tokens of [[...snapshot.tokens.slice(1), engine.n_vocab], Array(engine.n_ctx + 1).fill(0)]) {
+      assert.throws(() => engine.restore({ ...snapshot, tokens }), { code: "engine.snapshot" });
+    }
   }
 }
 

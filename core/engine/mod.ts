@@ -221,6 +221,13 @@ export class Engine implements Disposable {
    * @internal
    */
   restore(snapshot: Snapshot): Sequence {
+    const { tokens } = snapshot;
+    if (tokens.length > this.n_ctx || tokens.some((t) => t < 0 || t >= this.n_vocab)) {
+      const text = `Cannot restore a sequence of ${tokens.length} tokens: expected at most ${this.n_ctx}, ` +
+        `each from 0 to ${this.n_vocab - 1}`;
+      throw new EngineError("engine.snapshot", text, { at: { got: tokens.length, n_ctx: this.n_ctx } });
+    }
+    snapshot.caches.forEach(({ places }, i) => i < this.#pools.length && this.#makeRoom(i, () => places.length));
     const lists = restoreSnapshot(snapshot, this.#pools, this.plan.caches, this.caches);
     return new Sequence(this.#owner, lists, [...snapshot.tokens]);
   }

@@ -24,6 +24,14 @@ export function takeSnapshot(sequence: Sequence, caches: readonly CacheHandle[])
   };
 }
 
+/** The places are those that a sequence of `length` tokens holds: all to its end from the last one that it may have given back. */
+function placesFit(places: readonly number[], length: number, kind: PageList["kind"], page_size: number): boolean {
+  if (kind.state) return places.length === Math.min(length, 1) && places.every((p) => p === 0);
+  const n_page = Math.ceil(length / page_size), first = n_page - places.length;
+  const reach = kind.window === 0 ? 0 : Math.floor(Math.max(0, length - kind.window + 1) / page_size);
+  return first >= 0 && first <= Math.min(reach, n_page) && places.every((p, i) => p === first + i);
+}
+
 /**
  * Page lists with a snapshot's contents.
  * @throws {EngineError} `engine.no_pages`; `engine.snapshot` when it was taken from other caches
@@ -35,7 +43,10 @@ export function restoreSnapshot(
   caches: readonly CacheHandle[],
 ): PageList[] {
   const fits = s.caches.length === caches.length &&
-    s.caches.every((c, i) => c.data.length === c.places.length * caches[i].pageBytes);
+    s.caches.every((c, i) =>
+      c.data.length === c.places.length * caches[i].pageBytes &&
+      placesFit(c.places, s.tokens.length, kinds[i], pools[i].page_size)
+    );
   if (!fits) {
     throw new EngineError("engine.snapshot", "Cannot restore a sequence: it was saved from a model with other caches", {
       hint: "use the model, cache types and version it was saved with",

@@ -2,7 +2,7 @@
  * The part of an engine that a scheduler of many sequences needs, as interfaces: whoever keeps these promises can be served.
  * @module
  */
-import type { Engine, Sequence, StepOutput, StepRequest } from "./mod.ts";
+import type { Engine, Sequence, Snapshot, StepOutput, StepRequest } from "./mod.ts";
 
 export interface TokenSequence extends Pick<Sequence, "length" | "reach" | "truncate" | "dispose"> {
   fork(): TokenSequence;
@@ -16,6 +16,10 @@ export type TokenRequest<S extends TokenSequence = TokenSequence> =
 export interface TokenEngine<S extends TokenSequence = TokenSequence>
   extends Pick<Engine, "n_vocab" | "n_ctx" | "n_ubatch" | "topK"> {
   createSequence(): S;
+  /** A sequence as data. Not while a step runs. */
+  snapshot(sequence: S): Snapshot;
+  /** @throws EngineError `engine.no_pages`, `engine.snapshot`. Not while a step runs. */
+  restore(snapshot: Snapshot): S;
   /** @throws EngineError `engine.no_pages` when the cache is full: then no sequence has changed. */
   step(requests: readonly TokenRequest<S>[]): Promise<StepOutput[]>;
 }

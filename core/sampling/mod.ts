@@ -6,4 +6,4 @@ export { topLogprobs } from "./logprobs.ts";
 export type { TokenLogprob } from "./logprobs.ts";
 export { defaultSampling, samplerNames } from "./params.ts";
 export type { SamplerName, SamplingParams } from "./params.ts";
-export { Sampler } from "./sampler.ts";
+export { Sampler, type TokenProb } from "./sampler.ts";

@@ -12,6 +12,12 @@ import { defaultSampling, type SamplerName, type SamplingParams } from "./params
 import { Random } from "./random.ts";
 import { AdaptiveTarget, dryPenalties, minP, temperature, topP, typical, xtc } from "./stages.ts";
 
+/** A token and its share of a draw. */
+export interface TokenProb {
+  id: number;
+  prob: number;
+}
+
 /** Chooses tokens, and remembers those that it chose. */
 export class Sampler {
   /** In force, defaults included. */
@@ -32,6 +38,8 @@ export class Sampler {
   #counts = new Map<number, number>();
   #scratch: Float32Array | undefined;
   #mu: number;
+  /** What the last token was drawn from: weights of ids, or of all ids in order where `ids` is undefined. */
+  #drawn: { ids?: ArrayLike<number>; weights: ArrayLike<number>; sum: number } = { weights: [], sum: 1 };
   readonly #adaptive: AdaptiveTarget | undefined;
 
   /** `params` are differences from `defaultSampling`. */
@@ -100,7 +108,7 @@ export class Sampler {
     if (logits.length !== this.#nVocab) throw new Error(`row of ${logits.length} logits, vocabulary ${this.#nVocab}`);
     const row = this.#adjust(logits);
     if (this.params.mirostat > 0 && this.params.temperature > 0) return { token: this.#mirostat(row) };
-    if (this.#greedy || this.params.mirostat > 0) return { token: this.#found(argmax(row)) };
+    if (this.#greedy || this.params.mirostat > 0) return { token: this.#sure(this.#found(argmax(row))) };
     const rest = this.#stages.filter((name) => name !== "penalties" && name !== "dry");
     const plain = this.params.dynatemp_range <= 0 && this.#adaptive === undefined;
     if (plain && rest.every((name) => name === "temperature")) {
@@ -122,9 +130,32 @@ export class Sampler {
     while (n > 0 && !(logits[n - 1] > -Infinity)) n--;
     if (n === 0) this.#found(-1);
     const token = this.#greedy
-      ? ids[0]
+      ? this.#sure(ids[0])
       : this.#draw(new Candidates(ids.slice(0, n), Float64Array.from(logits.subarray(0, n))), this.#stages.slice(1));
     return { token, logprob: logits[ids.indexOf(token)] - lse };
+  }
+
+  /**
+   * Probabilities of the last choice behind all stages: of the chosen token, and of the `n` likeliest, none of them 0.
+   * Read it before the next choice.
+   */
+  lastDraw(chosen: number, n: number): { prob: number; top: TokenProb[] } {
+    const { ids, weights, sum } = this.#drawn;
+    const all: TokenProb[] = [];
+    let prob = 0;
+    for (let i = 0; i < weights.length; i++) {
+      const id = ids === undefined ? i : ids[i];
+      if (weights[i] > 0) all.push({ id, prob: weights[i] / sum });
+      if (id === chosen) prob = weights[i] / sum;
+    }
+    all.sort((a, b) => b.prob - a.prob || a.id - b.id);
+    return { prob, top: all.slice(0, n) };
+  }
+
+  /** A token that was not drawn but had to be. */
+  #sure(token: number): number {
+    this.#drawn = { ids: [token], weights: [1], sum: 1 };
+    return token;
   }
 
   #found(token: number): number {
@@ -230,6 +261,7 @@ export class Sampler {
       }
     }
     const probabilities = c.probabilities();
+    this.#drawn = { ids: c.ids, weights: probabilities, sum: 1 };
     if (this.#adaptive === undefined) return this.#pick(c.ids, probabilities);
     const token = this.#pick(c.ids, this.#adaptive.weigh(probabilities));
     this.#adaptive.accept(probabilities[c.ids.indexOf(token)]);
@@ -253,6 +285,7 @@ export class Sampler {
     const weight = new Float64Array(row.length);
     let sum = 0;
     for (let i = 0; i < row.length; i++) if (row[i] > -Infinity) sum += weight[i] = Math.exp((row[i] - max) / t);
+    this.#drawn = { weights: weight, sum };
     let left = this.#random.next() * sum, last = 0;
     for (let i = 0; i < row.length; i++) {
       if (weight[i] === 0) continue;
@@ -289,6 +322,7 @@ export class Sampler {
       c.slice(0, Math.min(c.length, Number.isFinite(k) ? Math.max(1, Math.round(k)) : c.length));
     }
     const after = c.probabilities();
+    this.#drawn = { ids: c.ids, weights: after, sum: 1 };
     const token = this.#pick(c.ids, after);
     const surprise = -Math.log2(after[c.ids.indexOf(token)]);
     this.#mu -= p.mirostat_eta * (surprise - p.mirostat_tau);

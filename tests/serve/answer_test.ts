@@ -224,7 +224,7 @@ Deno.test("stop strings are looked for behind the tag, in a token that holds bot
     let shown = "", met = "";
     for await (const event of generation) {
       if (event.type === "text") shown += event.text;
-      else met = event.stoppingWord;
+      else if (event.type === "end") met = event.stoppingWord;
     }
     assert.deepEqual([shown, met], [text, word]);
   }

@@ -76,7 +76,8 @@ Deno.test("bloomery serve takes llama-server's flags: slots, defaults of a reque
       "--temp",
       "0.25",
     ],
-    ...["--top-k", "5", "--ignore-eos", "--no-slots", "-fa", "--jinja", "--mlock"],
+    ...["--top-k", "5", "--ignore-eos", "--no-slots", "-fa", "--jinja", "--mlock", "-b", "64", "--seed", "42"],
+    ...["--verbose", "--props", "--tags", "a,b", "--chat-template", "llama3", "-r", "QQ", "--adaptive-decay", "0.5"],
   );
   const at = url.replace("0.0.0.0", "127.0.0.1");
   const props = await (await fetch(at + "/props")).json();
@@ -87,7 +88,19 @@ Deno.test("bloomery serve takes llama-server's flags: slots, defaults of a reque
     await (await fetch(at + "/completion", { method: "POST", body: JSON.stringify({ prompt: "The", ...body }) }))
       .json();
   assert.equal((await post({})).tokens_predicted, 3);
-  assert.equal((await post({ n_predict: 5 })).tokens_predicted, 5);
+  const five = await post({ n_predict: 5 });
+  assert.equal(five.tokens_predicted, 5);
+  assert.deepEqual([five.generation_settings.stop, five.generation_settings.seed], [["QQ"], 42]);
+  assert.deepEqual([params.seed, params.adaptive_decay], [42, 0.5]);
+  const [{ tags }] = (await (await fetch(`${at}/v1/models`)).json()).data;
+  assert.deepEqual(tags, ["a", "b"]);
+  const set = await fetch(`${at}/props`, { method: "POST", body: "{}" });
+  assert.deepEqual(await set.json(), { success: true });
+  const chat = await fetch(`${at}/v1/chat/completions`, {
+    method: "POST",
+    body: JSON.stringify({ messages: [{ role: "user", content: "Hi" }] }),
+  });
+  assert.ok((await chat.json()).__verbose.prompt.includes("<|start_header_id|>user<|end_header_id|>\n\nHi"));
   const slots = await fetch(at + "/slots");
   assert.equal(slots.status, 501);
   await slots.body?.cancel();
@@ -119,6 +132,8 @@ Deno.test("bloomery serve refuses a port in use, a missing model and broken JSON
     [["-m", model, "--host", "8.8.8.8", "-c", "64"], "it is no address of this machine [usage.address]", 2],
     [["-m", model, "--chat-template-kwargs", "{"], "usage.value", 2],
     [["-m", model, "--chat-template-file", "/nowhere"], "usage.file", 2],
+    [["-m", model, "--chat-template", "lama3"], "did you mean llama3?", 2],
+    [["-m", model, "--grammar", "x", "-j", "{}"], "usage.value", 2],
     [["-m", "/nowhere.gguf", "--port", "0"], "/nowhere.gguf", 1],
     // What needs no weights is looked at before them.
     [["-m", "/nowhere.gguf", "--port", String(port)], "usage.address", 2],

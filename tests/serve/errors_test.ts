@@ -36,7 +36,7 @@ Deno.test("bad requests are a 400 that names the field", async () => {
       ["/completion", { prompt: "x", json_schema: { $ref: "#" } }, "json_schema"],
       ["/completion", { prompt: "x", json_schema: { type: "string", minLength: -1 } }, "json_schema"],
       ["/completion", { prompt: "x", json_schema: { type: "array", maxItems: 100_000 } }, "json_schema"],
-      ["/completion", { prompt: "x", post_sampling_probs: true }, "post_sampling_probs"],
+      ["/completion", { prompt: "x", post_sampling_probs: 1 }, "post_sampling_probs"],
       ["/v1/completions", { prompt: "x", n: 0 }, "n"],
       ["/v1/completions", { prompt: "x", best_of: 0 }, "best_of"],
       ["/v1/completions", { prompt: "x", suffix: "y" }, "suffix"],

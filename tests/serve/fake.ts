@@ -5,7 +5,7 @@
  * @module
  */
 import { EngineError } from "../../core/errors.ts";
-import type { StepOutput } from "../../core/engine/mod.ts";
+import type { Snapshot, StepOutput } from "../../core/engine/mod.ts";
 import type { TokenEngine, TokenRequest, TokenSequence } from "../../core/engine/types.ts";
 import { chatFormat } from "../../serve/chat_format.ts";
 import type { ServedModel } from "../../serve/language_model.ts";
@@ -140,9 +140,13 @@ export interface FakeOptions {
   keepsEvery?: number;
   /** Each step takes at least this long. */
   stepMs?: number;
+  /** Tokens of /infill. */
+  fim?: Partial<ServedModel["fim"]>;
   /** Further names of the model. */
   aliases?: readonly string[];
 }
+
+const NO_FIM = { prefix: null, suffix: null, middle: null, repository: null, separator: null };
 
 export class FakeEngine implements TokenEngine<FakeSequence> {
   readonly n_vocab = N_VOCAB;
@@ -170,6 +174,20 @@ export class FakeEngine implements TokenEngine<FakeSequence> {
 
   createSequence(): FakeSequence {
     return new FakeSequence(this);
+  }
+
+  snapshot(sequence: FakeSequence): Snapshot {
+    if (this.#busy) throw new Error("a snapshot while a step runs");
+    return { tokens: [...sequence.tokens], caches: [{ places: [0], data: new Uint8Array(4 * sequence.length) }] };
+  }
+
+  restore({ tokens }: Snapshot): FakeSequence {
+    if (this.#busy) throw new Error("a restore while a step runs");
+    const cached = [...this.sequences].reduce((n, s) => n + s.length, 0);
+    if (cached + tokens.length > this.#n_cache) throw new EngineError("engine.no_pages", "The cache is full");
+    const sequence = new FakeSequence(this);
+    sequence.tokens = [...tokens];
+    return sequence;
   }
 
   async step(requests: readonly TokenRequest<FakeSequence>[]): Promise<StepOutput[]> {
@@ -266,6 +284,8 @@ export function fakeModel(options: FakeOptions = {}): ServedModel & { engine: Fa
     engine: new FakeEngine(tokenizer, options),
     tokenizer,
     chat: chatFormat(options.template ?? TEMPLATE, { bosToken: "<s>", eosToken: "<|im_end|>" }, tokenizer),
+    fim: { ...NO_FIM, ...options.fim },
+    digest: () => Promise.resolve("fake"),
     sampling: {},
   };
 }

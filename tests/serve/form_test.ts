@@ -53,6 +53,12 @@ Deno.test("a lazy grammar is in force from its trigger on", async () => {
     );
     const byId = await ask("a Alice b", [{ type: 0, token: 262 }], { grammar: 'root ::= "Alice" [0-9]{2}' });
     assert.match(byId.content, /^a Alice\d\d$/);
+    const pattern = (value: string, type = 2) => [{ type, value }];
+    const bold = /^Well, <b>(yes|no)<\/b>$/;
+    assert.match((await ask("Well, <b>maybe", pattern("<[bi]>"))).content, bold);
+    assert.match((await ask("Well, <b>maybe", pattern("[A-Z][^<]*(<b>)"))).content, bold);
+    assert.match((await ask("Well, <b>maybe", pattern("[\\s\\S]*?(<b>)[\\s\\S]*", 3))).content, bold);
+    assert.equal((await ask("Well, <b>maybe", pattern("<b>", 3))).content, "Well, <b>maybe");
     // A grammar that does not begin like its trigger leaves the text free.
     assert.equal((await ask("Well, <b>maybe", word, { grammar: 'root ::= "x"' })).content, "Well, <b>maybe");
     const eager = await ask("maybe", word, { grammar_lazy: false });
@@ -62,7 +68,9 @@ Deno.test("a lazy grammar is in force from its trigger on", async () => {
         [[], {}, "grammar_triggers"],
         [undefined, {}, "grammar_triggers"],
         [word, { grammar: undefined }, "grammar_lazy"],
-        [[{ type: 2, value: "a+" }], {}, "grammar_triggers[0]"],
+        [[{ type: 2, value: "(a)\\1" }], {}, "grammar_triggers"],
+        [[{ type: 2 }], {}, "grammar_triggers[0]"],
+        [[{ type: 4, value: "a" }], {}, "grammar_triggers[0]"],
         [[...word, { type: 0, value: "several tokens" }], {}, "grammar_triggers[1]"],
         [[{ type: 0, token: N_VOCAB }], {}, "grammar_triggers[0]"],
         [[{ type: 1 }], {}, "grammar_triggers[0]"],

@@ -294,7 +294,7 @@ Deno.test("slots shows a seat alone until it was used, then its latest request",
     await post("/completion", { prompt: "[[[ok]]]", seed: 7, temperature: 0.5 });
     const [{ params, next_token, is_processing, n_prompt_tokens }] = (await get("?fail_on_no_slot=1")).body;
     assert.deepEqual([params.seed, params.temperature, is_processing, n_prompt_tokens], [7, 0.5, false, 9]);
-    assert.deepEqual(next_token, [{ has_next_token: false, n_remain: -1, n_decoded: 0 }]);
+    assert.deepEqual(next_token, [{ has_next_token: false, has_new_line: false, n_remain: -1, n_decoded: 0 }]);
     const leave = new AbortController();
     const body = JSON.stringify({ prompt: "babble", ignore_eos: true });
     const running = fetch(`${server.url}/completion`, { method: "POST", body, signal: leave.signal });
@@ -326,5 +326,60 @@ Deno.test("a silent stream sends comments, which clients pass over", async () =>
     let content = "";
     for await (const { choices } of stream) content += choices[0].delta.content ?? "";
     assert.equal(content, "Hi");
+  });
+});
+
+Deno.test("routes that this server does not offer say why, by llama-server's statuses", async () => {
+  await withServer({}, async ({ post, server }) => {
+    const get = async (path: string) => {
+      const response = await fetch(server.url + path);
+      return [response.status, (await response.json()).error?.type];
+    };
+    for (const path of ["/tools", "/cors-proxy"]) {
+      assert.deepEqual(await get(path), [403, "feature_disabled"]);
+      const { status, body } = await post(path, {});
+      assert.deepEqual([status, body.error.type], [403, "feature_disabled"]);
+    }
+    for (const path of ["/v1/audio/transcriptions", "/audio/transcriptions", "/v1/systemone", "/props"]) {
+      const { status, body } = await post(path, {});
+      assert.deepEqual([status, body.error.type], [501, "not_supported_error"], path);
+    }
+    assert.deepEqual(await (await fetch(`${server.url}/lora-adapters`)).json(), []);
+    assert.deepEqual((await post("/lora-adapters", [])).body, { success: true });
+    for (const body of [{}, 5, [{ id: 0, scale: 1 }], [1], "{"]) {
+      assert.equal((await post("/lora-adapters", body)).status, 400);
+    }
+    const wrong = await fetch(`${server.url}/props`, { method: "DELETE" });
+    assert.deepEqual([wrong.status, wrong.headers.get("allow")], [405, "GET, POST"]);
+    await wrong.body?.cancel();
+  });
+  await withServer({ props: true, tags: ["small", "fast"], aliases: ["other"] }, async ({ post, server }) => {
+    assert.deepEqual((await post("/props", { n_ctx: 1 })).body, { success: true });
+    assert.equal((await post("/props", [])).status, 400);
+    assert.equal((await (await fetch(`${server.url}/props`)).json()).endpoint_props, true);
+    const { data, models } = await (await fetch(`${server.url}/v1/models`)).json();
+    assert.deepEqual([data[0].tags, data[0].aliases], [["small", "fast"], ["other"]]);
+    assert.deepEqual(models.map((m: any) => [m.name, m.tags]), [["fake", ["small", "fast"]], ["other", [
+      "small",
+      "fast",
+    ]]]);
+  });
+});
+
+Deno.test("methods, headers and credentials of pages are as the server was started", async () => {
+  const rules = { corsMethods: ["GET"], corsHeaders: ["x-own"], corsCredentials: false };
+  await withServer(rules, async ({ server }) => {
+    const headers = { origin: PAGE, "access-control-request-headers": "x-other" };
+    const response = await fetch(`${server.url}/health`, { method: "OPTIONS", headers });
+    assert.equal(response.headers.get("access-control-allow-methods"), "GET");
+    assert.equal(response.headers.get("access-control-allow-headers"), "x-own");
+    assert.equal(response.headers.get("access-control-allow-origin"), PAGE);
+    assert.equal(response.headers.get("access-control-allow-credentials"), null);
+  });
+  await withServer({ corsHeaders: ["*"] }, async ({ server }) => {
+    const headers = { origin: PAGE, "access-control-request-headers": "x-other" };
+    const response = await fetch(`${server.url}/health`, { method: "OPTIONS", headers });
+    assert.match(response.headers.get("access-control-allow-headers")!, /x-other/);
+    assert.equal(response.headers.get("access-control-allow-credentials"), "true");
   });
 });

@@ -1,0 +1,36 @@
+/**
+ * A digest of a model's weights, so that what is saved of one is not restored into another.
+ * @module
+ */
+import type { ModelSource } from "../core/arch/mod.ts";
+
+/** Bytes looked at of each tensor: models that were trained apart differ in every tensor's beginning. */
+const SAMPLE = 4096;
+
+/** @returns hexadecimal digits */
+export async function modelDigest(file: ModelSource, more: string): Promise<string> {
+  const parts: Uint8Array[] = [];
+  const encoder = new TextEncoder();
+  for (const tensor of file.tensors) {
+    parts.push(encoder.encode(`${tensor.name} ${tensor.type} ${tensor.ne.join(",")}\n`));
+    const source = await file.source(tensor);
+    const bytes = "data" in source ? source.data.slice(0, SAMPLE) : readSome(source.path, source.offset, source.bytes);
+    parts.push(bytes);
+  }
+  parts.push(encoder.encode(more));
+  const all = new Uint8Array(await new Blob(parts as BlobPart[]).arrayBuffer());
+  const sum = new Uint8Array(await crypto.subtle.digest("SHA-256", all));
+  return sum.toHex();
+}
+
+function readSome(path: string, offset: number, most: number): Uint8Array {
+  const bytes = new Uint8Array(Math.min(SAMPLE, most));
+  using source = Deno.openSync(path);
+  source.seekSync(offset, Deno.SeekMode.Start);
+  for (let at = 0; at < bytes.length;) {
+    const got = source.readSync(bytes.subarray(at));
+    if (got === null) break;
+    at += got;
+  }
+  return bytes;
+}
