@@ -60,8 +60,11 @@ export function scoreContext(flags: Flags): number {
 }
 
 /** How a model is opened that runs groups of sequences. */
-export function groupOptions(flags: Flags): { n_seq: number; n_ctx: number; n_cache: number } {
-  const n_seq = flags.num("at-once")!, n_ctx = scoreContext(flags);
+export function groupOptions(
+  flags: Flags,
+  n_ctx: number = scoreContext(flags),
+): { n_seq: number; n_ctx: number; n_cache: number } {
+  const n_seq = flags.num("at-once")!;
   // A group has no more tokens than a step has rows, or one sequence; each may leave a page nearly empty.
   return { n_seq, n_ctx, n_cache: Math.max(n_ctx, 2 * (flags.num("ubatch-size") ?? 512)) + 64 * n_seq };
 }

@@ -5,7 +5,8 @@
 import type { Engine } from "../core/engine/mod.ts";
 import { EvalError } from "../core/errors.ts";
 import { encodeKldHeader, KldFile, type KldHeader, kldSkip } from "../eval/kld_file.ts";
-import { kldChunk } from "../eval/rows.ts";
+import { kldChunks } from "../eval/rows.ts";
+import { inGroups } from "../eval/score.ts";
 import { meanOf } from "../eval/stats.ts";
 import { scoredPositions, type Window } from "../eval/windows.ts";
 import type { Flags } from "./command.ts";
@@ -38,7 +39,7 @@ async function existing(
   if (file.header.ids.some((id, i) => id !== header.ids[i])) throw mismatch(path, "it has other tokens");
   const n = file.n_whole;
   if (n > 0) {
-    const found = file.chunk(n - 1), { bytes } = await kldChunk(engine, windows[n - 1]);
+    const found = file.chunk(n - 1), [{ bytes }] = await kldChunks(engine, [windows[n - 1]]);
     if (found.some((x, i) => x !== bytes[i])) {
       throw mismatch(path, `window ${n - 1} has other numbers: another model, device or cache type wrote it`);
     }
@@ -91,10 +92,12 @@ export async function scoreWholeRows(
     if (from > 0) io.note(`${path}: continuing after window ${from} of ${windows.length}`);
   } else await write(encodeKldHeader(header));
   const bar = io.bar("score", windows.length * n_ctx, "tok");
-  for (const w of windows.slice(from)) {
-    const { bytes, logprob } = await kldChunk(engine, w);
-    await write(bytes);
-    results.push(-meanOf(logprob));
+  const limits = { n_seq: flags.num("at-once")!, n_ubatch: engine.n_ubatch };
+  for (const group of inGroups(windows.slice(from), limits)) {
+    for (const { bytes, logprob } of await kldChunks(engine, group)) {
+      await write(bytes);
+      results.push(-meanOf(logprob));
+    }
     bar.update(results.length * n_ctx, from * n_ctx);
   }
   bar.stop();
