@@ -11,6 +11,7 @@ import { COMMON, MODEL_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { modelPath } from "./model_file.ts";
 import { contextOf, openModelFromFlags } from "./open.ts";
+import { evaluateSet, SET_FLAGS, setOf } from "./eval_sets.ts";
 import { refuseExisting } from "./overwrite.ts";
 import { AT_ONCE, groupOptions, readSources, WINDOW_FLAGS, windowsOf } from "./score.ts";
 import { readText } from "./text_file.ts";
@@ -30,7 +31,7 @@ async function tokenTexts(path: string): Promise<TokenTexts> {
 
 export const evaluate: Command = {
   name: "eval",
-  summary: "Compare a model with another, or with a score file: perplexity, KL, top-1 agreement",
+  summary: "Compare a model with another or with a score file, or measure one alone: perplexity, KL, multiple choice",
   arguments: [],
   flags: [
     ...MODEL_FLAGS,
@@ -38,11 +39,11 @@ export const evaluate: Command = {
       name: "against",
       type: "string",
       value: "FILE",
-      required: true,
       help:
         "the original: a GGUF file, a .jsonl of bloomery score or bloomery eval teach, or whole rows of llama-perplexity or score --format kld",
     },
     ...WINDOW_FLAGS,
+    ...SET_FLAGS,
     AT_ONCE,
     {
       name: "report",
@@ -57,6 +58,8 @@ export const evaluate: Command = {
     ...LLAMA_MODEL_FLAGS,
   ],
   async run({ flags, io }) {
+    const set = setOf(flags);
+    if (set !== undefined) return await evaluateSet(set, flags, io);
     const { cutWindows, useBos } = await import("../eval/windows.ts");
     const compare = await import("../eval/compare.ts");
     const { isKldFile, KldFile } = await import("../eval/kld_file.ts");

@@ -59,24 +59,19 @@ function hasBytes(path: string): boolean {
   }
 }
 
-/** Writes the rows of windows, or goes on with a file that has some. */
+/**
+ * Writes the rows of windows, or goes on with a file that has some.
+ * @param ids The tokens of all windows as the texts have them, as the file's head lists them.
+ */
 export async function scoreWholeRows(
   engine: Engine,
   windows: readonly Window[],
+  ids: Int32Array,
   path: string,
   flags: Flags,
   io: Io,
 ): Promise<{ results: number[]; counts: number[] }> {
   const n_ctx = flags.num("window")!;
-  const short = windows.find((w) => w.ids.length !== n_ctx);
-  if (short !== undefined) {
-    throw new EvalError(
-      "eval.text_too_short",
-      `Cannot write whole rows of ${short.source}: it has ${short.ids.length} tokens, expected at least ${n_ctx}`,
-      { at: { source: short.source, got: short.ids.length, expected: n_ctx }, hint: "use a smaller --window" },
-    );
-  }
-  const ids = Int32Array.from(windows.flatMap((w) => [...w.ids]));
   const header = { n_ctx, n_vocab: engine.n_vocab, n_chunk: windows.length, ids };
   const found = !flags.bool("overwrite") && hasBytes(path);
   const results = found ? await existing(engine, windows, header, path) : [];
