@@ -184,6 +184,15 @@ Deno.test("runChoices() scores Winogrande's endings, and the choices too where l
   assert.ok(Math.abs(both[1]! - mean([logprob(a, a.length - 1, b[3]), logprob(b, 3)])) < 1e-6);
 });
 
+Deno.test("runChoices() takes the first of equal scores, and in Winogrande the second, as the peer does", async () => {
+  const equal = { before: "x ", options: ["an", "an"], after: " fell over.", right: [true, false] };
+  for (const [kind, chosen] of [["multiple-choice", 0], ["winogrande", 1]] as const) {
+    const planned = planTask([0, equal], kind, tokenizer, 100);
+    const [result] = await Array.fromAsync(runChoices(fakeEngine(32, 5).engine, [planned], kind, { n_seq: 4 }));
+    assert.deepEqual([result.chosen, result.right], [chosen, chosen === 0], kind);
+  }
+});
+
 Deno.test("planTask() refuses a task without a common start, and one that is too long", () => {
   const bare = { encode: (text: string) => tokenizer.encode(text).slice(1) } as unknown as Tokenizer;
   const task = { before: "", options: ["a", "b"], after: "", right: [true, false] };

@@ -2,9 +2,11 @@ import assert from "node:assert/strict";
 import { openReferenceBackend } from "../core/program/reference.ts";
 import { fakeEngine, lseOf } from "./_testing.ts";
 import {
+  checkScoreFits,
   compareModels,
   compareWithRows,
   compareWithScore,
+  renderReport,
   renderTable,
   summarize,
   type WindowResult,
@@ -161,7 +163,9 @@ Deno.test("summarize() weighs windows by tokens in every figure, and kl_max is t
       same: index === 0 ? [1] : [1, 0, 0],
     },
   }));
-  const [row] = summarize(results);
+  const rows = summarize(results);
+  assert.equal(rows.length, 1, "one text has no row over all");
+  const [row] = rows;
   const near = (a: number, b: number) => assert.ok(Math.abs(a - b) < 1e-12, `${a}, expected ${b}`);
   near(row.kl.mean, (0.2 + 3 * 0.6) / 4);
   near(row.same_top.mean, (1 + 3 * 0.5) / 4);
@@ -174,4 +178,50 @@ Deno.test("summarize() weighs windows by tokens in every figure, and kl_max is t
 
 Deno.test("renderTable() pads names on the right and figures on the left", () => {
   assert.deepEqual(renderTable([["a", "b"], ["long", "1234"]]), ["a        b", "long  1234"]);
+});
+
+Deno.test("scoredRows() and scoreTogether() run no step of nothing where no window skips", async () => {
+  const windows = WINDOWS.map((w) => ({ ...w, skip: 0 }));
+  const rows = model(), scores = model();
+  for await (const _ of scoredRows(rows.engine, windows)) { /* all of them */ }
+  await scoreTogether(scores.engine, windows, 1);
+  for (const { steps } of [rows, scores]) assert.deepEqual(steps, ["5:all 2:all 4:all"]);
+});
+
+Deno.test("scoreWindows() begins where it is told and runs so many windows at once, one where nobody says", async () => {
+  const ran = async (options: { from?: number; n_seq?: number }) => {
+    const fake = model();
+    const lines = await Array.fromAsync(scoreWindows(fake.engine, WINDOWS, { topK: 1, ...options }));
+    return [lines.map((l) => `${l.source}${l.window}`), fake.steps.filter((s) => s.includes("all"))];
+  };
+  assert.deepEqual(await ran({}), [["a0", "a1", "b0"], ["3:all", "2:all", "1:all"]]);
+  assert.deepEqual(await ran({ from: 1, n_seq: 2 }), [["a1", "b0"], ["2:all 1:all"]]);
+  assert.deepEqual(await ran({ n_seq: 2 }), [["a0", "a1", "b0"], ["3:all 2:all", "1:all"]]);
+  const stop = AbortSignal.abort();
+  assert.deepEqual(await Array.fromAsync(scoreWindows(model().engine, WINDOWS, { topK: 1, signal: stop })), []);
+});
+
+Deno.test("checkScoreFits() refuses another vocabulary", () => {
+  checkScoreFits(5, 5, ["m", "o"]);
+  assert.throws(() => checkScoreFits(5, 6, ["m", "o"]), {
+    code: "eval.vocabulary",
+    message: /6 tokens .*, 5 in the file/,
+  });
+});
+
+Deno.test("renderReport() says what is not scored, and only that", () => {
+  const text = (skip: number) =>
+    renderReport({
+      schema: "bloomery.eval/1",
+      model: "m",
+      base: "o",
+      kl_support: "all",
+      n_window: 9,
+      skip,
+      bos: false,
+      rows: [],
+      windows: [],
+    });
+  assert.match(text(4), /nor are the 4 after it/);
+  assert.doesNotMatch(text(0), /nor are/);
 });
