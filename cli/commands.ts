@@ -12,6 +12,7 @@ import { imatrix } from "./imatrix.ts";
 import { inspect } from "./inspect.ts";
 import { man } from "./man.ts";
 import { merge } from "./merge.ts";
+import { pipeline } from "./pipeline.ts";
 import { prepare } from "./prepare.ts";
 import { quantize } from "./quantize.ts";
 import { run } from "./run.ts";
@@ -40,6 +41,7 @@ export const commands: readonly Command[] = [
   split,
   merge,
   splice,
+  pipeline(() => commands),
   tokenize,
   template,
   completions(() => commands),

@@ -4,14 +4,16 @@
  */
 import { type Command, EXIT } from "./command.ts";
 import type { WindowResult } from "../eval/compare.ts";
+import type { Engine } from "../core/engine/mod.ts";
 import type { TokenTexts } from "../eval/html_report.ts";
 import type { Window } from "../eval/windows.ts";
 import { COMMON, MODEL_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { modelPath } from "./model_file.ts";
 import { contextOf, openModelFromFlags } from "./open.ts";
+import { evaluateSet, SET_FLAGS, setOf } from "./eval_sets.ts";
 import { refuseExisting } from "./overwrite.ts";
-import { readSources, scoreContext, WINDOW_FLAGS, windowsOf } from "./score.ts";
+import { AT_ONCE, groupOptions, readSources, WINDOW_FLAGS, windowsOf } from "./score.ts";
 import { readText } from "./text_file.ts";
 import { openTokenizer } from "./tokenize.ts";
 
@@ -29,7 +31,7 @@ async function tokenTexts(path: string): Promise<TokenTexts> {
 
 export const evaluate: Command = {
   name: "eval",
-  summary: "Compare a model with another, or with a score file: perplexity, KL, top-1 agreement",
+  summary: "Compare a model with another or with a score file, or measure one alone: perplexity, KL, multiple choice",
   arguments: [],
   flags: [
     ...MODEL_FLAGS,
@@ -37,11 +39,12 @@ export const evaluate: Command = {
       name: "against",
       type: "string",
       value: "FILE",
-      required: true,
       help:
         "the original: a GGUF file, a .jsonl of bloomery score or bloomery eval teach, or whole rows of llama-perplexity or score --format kld",
     },
     ...WINDOW_FLAGS,
+    ...SET_FLAGS,
+    AT_ONCE,
     {
       name: "report",
       type: "string",
@@ -55,9 +58,12 @@ export const evaluate: Command = {
     ...LLAMA_MODEL_FLAGS,
   ],
   async run({ flags, io }) {
+    const set = setOf(flags);
+    if (set !== undefined) return await evaluateSet(set, flags, io);
     const { cutWindows, useBos } = await import("../eval/windows.ts");
     const compare = await import("../eval/compare.ts");
     const { isKldFile, KldFile } = await import("../eval/kld_file.ts");
+    const { inGroups } = await import("../eval/score.ts");
     const { isTeacherFile } = await import("../eval/teacher_file.ts");
     const { parseScoreFile } = await import("../eval/score_file.ts");
     const model = await modelPath(flags, io), base = flags.str("against")!;
@@ -67,6 +73,20 @@ export const evaluate: Command = {
     const results: WindowResult[] = [];
     const page = flags.str("report");
     if (page !== undefined) refuseExisting(page, flags);
+    /** Runs windows in groups that fill a step. */
+    const inSteps = async <W extends { readonly ids: ArrayLike<number> }>(
+      engine: Engine,
+      windows: readonly W[],
+      run: (group: readonly W[]) => Promise<WindowResult[]>,
+    ) => {
+      const bar = io.bar("eval", windows.reduce((n, w) => n + w.ids.length, 0), "tok");
+      let done = 0;
+      for (const group of inGroups(windows, { n_seq: flags.num("at-once")!, n_ubatch: engine.n_ubatch })) {
+        results.push(...await run(group));
+        bar.update(done += group.reduce((n, w) => n + w.ids.length, 0));
+      }
+      bar.stop();
+    };
     let shape: { n_window: number; skip: number; bos: boolean; kl_support: string };
 
     const baseText = base.endsWith(".jsonl") ? readText(base, "against") : undefined;
@@ -77,26 +97,21 @@ export const evaluate: Command = {
       shape = { n_window, skip, bos, kl_support: `the best ${top_k} candidates of the score file and the rest` };
       using opened = await openModelFromFlags(flags, io, {
         path: model,
-        n_ctx: n_window,
+        ...groupOptions(flags, n_window),
         beforeWeights: ({ engine }) => compare.checkScoreFits(file.header.n_vocab, engine.n_vocab, [model, base]),
       });
       const n_windows = file.header.sources.reduce((n, source) => n + source.n_windows, 0);
       if (file.lines.length < n_windows) {
         io.warn(`${base} holds ${file.lines.length} of its ${n_windows} windows: only those are compared`);
       }
-      const bar = io.bar("eval", file.lines.reduce((n, line) => n + line.ids.length, 0), "tok");
-      let done = 0;
-      for (const line of file.lines) {
-        results.push(await compare.compareWithScore(opened.model.engine, line));
-        bar.update(done += line.ids.length);
-      }
-      bar.stop();
+      const { engine } = opened.model;
+      await inSteps(engine, file.lines, (lines) => compare.compareWithScore(engine, lines));
     } else if (isTeacher) {
       const { mostTokens, taughtLines } = await import("../eval/against_teacher.ts");
       const { parseTeacherFile } = await import("../eval/teacher_file.ts");
       const file = parseTeacherFile(baseText!, base);
       const n_ctx = contextOf(flags) ?? mostTokens(file);
-      using opened = await openModelFromFlags(flags, io, { path: model, n_ctx });
+      using opened = await openModelFromFlags(flags, io, { path: model, ...groupOptions(flags, n_ctx) });
       const { lines, n_empty, n_unknown } = taughtLines(file, opened.model, [model, base]);
       const { n_prompts, model: name, top_k } = file.header;
       if (file.lines.length < n_prompts) {
@@ -112,19 +127,14 @@ export const evaluate: Command = {
         bos: opened.model.tokenizer.addBos,
         kl_support: `the best ${top_k} candidates of ${name}, or what it gave of them, and the rest`,
       };
-      const bar = io.bar("eval", lines.reduce((n, line) => n + line.ids.length, 0), "tok");
-      let done = 0;
-      for (const line of lines) {
-        results.push(await compare.compareWithScore(opened.model.engine, line));
-        bar.update(done += line.ids.length);
-      }
-      bar.stop();
+      const { engine } = opened.model;
+      await inSteps(engine, lines, (group) => compare.compareWithScore(engine, group));
     } else if (isKldFile(base)) {
       using file = KldFile.open(base);
       const { n_ctx, n_vocab, n_chunk } = file.header;
       using opened = await openModelFromFlags(flags, io, {
         path: model,
-        n_ctx,
+        ...groupOptions(flags, n_ctx),
         beforeWeights: ({ engine }) => compare.checkScoreFits(n_vocab, engine.n_vocab, [model, base]),
       });
       const bos = useBos(opened.model.tokenizer, flags.bool("bos") || undefined);
@@ -133,23 +143,19 @@ export const evaluate: Command = {
       if (windows.length < n_chunk) {
         io.warn(`${base} holds ${windows.length} of its ${n_chunk} windows: only those are compared`);
       }
-      const bar = io.bar("eval", windows.length * n_ctx, "tok");
-      for (const w of windows) {
-        results.push(await compare.compareWithRows(opened.model.engine, w, file.rows(w.index)));
-        bar.update(results.length * n_ctx);
-      }
-      bar.stop();
+      const { engine } = opened.model;
+      await inSteps(engine, windows, (group) => compare.compareWithRows(engine, group, (w) => file.rows(w.index)));
     } else {
       const n_window = flags.num("window")!, skip = flags.num("skip")!;
       const sources = await readSources(flags);
-      const n_ctx = scoreContext(flags), originals = await openTokenizer(base, io);
+      const group = groupOptions(flags), { n_ctx } = group, originals = await openTokenizer(base, io);
       const bos = useBos(originals, flags.bool("bos") || undefined);
       shape = { n_window, skip, bos, kl_support: "the whole vocabulary" };
       const cut = { n_window, skip, bos, n_ctx };
       let windows: Window[] = [];
       using opened = await openModelFromFlags(flags, io, {
         path: model,
-        n_ctx,
+        ...group,
         beforeWeights: async (m) => {
           windows = await windowsOf(sources, m, cut);
           // Of the texts alone: what prompts become is known with the original's template.
@@ -159,16 +165,11 @@ export const evaluate: Command = {
       });
       using original = await openModelFromFlags(flags, io, {
         path: base,
-        n_ctx,
+        ...group,
         beforeWeights: async (m) => compare.checkSameWindows(windows, await windowsOf(sources, m, cut), [model, base]),
       });
-      const bar = io.bar("eval", windows.reduce((n, w) => n + w.ids.length, 0), "tok");
-      let done = 0;
-      for (const w of windows) {
-        results.push(await compare.compareModels(opened.backend, opened.model.engine, original.model.engine, w));
-        bar.update(done += w.ids.length);
-      }
-      bar.stop();
+      const { backend, model: { engine } } = opened;
+      await inSteps(engine, windows, (of) => compare.compareModels(backend, engine, original.model.engine, of));
     }
 
     const report = {

@@ -142,7 +142,8 @@ async function readFlagImatrix(flags: Flags, warn: (text: string) => void) {
   return useImatrix(files.length === 1 ? files[0] : mergeImatrices(files, paths[0]), filter);
 }
 
-async function openSource(input: string, flags: Flags): Promise<QuantizeSource> {
+/** What is quantized: a GGUF file, or with `--hf` a folder. */
+export async function openSource(input: string, flags: Flags): Promise<QuantizeSource> {
   const { openGgufSource } = await import("../quantize/quantize_source.ts");
   if (!flags.has("hf")) return openGgufSource(input);
   const { openFolderSource } = await import("../quantize/folder_source.ts");
@@ -157,7 +158,7 @@ async function openSource(input: string, flags: Flags): Promise<QuantizeSource> 
 }
 
 /** The backend and which of its devices encodes a type. @throws {UsageError} `usage.device` */
-async function openEncoders(name: string, threads: number, plan: () => QuantizePlan) {
+export async function openEncoders(name: string, threads: number, plan: () => QuantizePlan) {
   if (name === "reference") {
     throw new UsageError("usage.device", "Cannot use --device reference: it has no encoders", {
       at: { flag: "--device", got: name },

@@ -60,8 +60,11 @@ export function scoreContext(flags: Flags): number {
 }
 
 /** How a model is opened that runs groups of sequences. */
-export function groupOptions(flags: Flags): { n_seq: number; n_ctx: number; n_cache: number } {
-  const n_seq = flags.num("at-once")!, n_ctx = scoreContext(flags);
+export function groupOptions(
+  flags: Flags,
+  n_ctx: number = scoreContext(flags),
+): { n_seq: number; n_ctx: number; n_cache: number } {
+  const n_seq = flags.num("at-once")!;
   // A group has no more tokens than a step has rows, or one sequence; each may leave a page nearly empty.
   return { n_seq, n_ctx, n_cache: Math.max(n_ctx, 2 * (flags.num("ubatch-size") ?? 512)) + 64 * n_seq };
 }
@@ -215,6 +218,7 @@ export const score: Command = {
     const { firstPosition, useBos } = await import("../eval/windows.ts");
     const { resumePoint, SCORE_SCHEMA, scoreWindows } = await import("../eval/score.ts");
     const { parseScoreFile } = await import("../eval/score_file.ts");
+    const { peerChunks } = await import("../eval/peer_chunks.ts");
     const { meanOf } = await import("../eval/stats.ts");
     const sources = await readSources(flags);
     const whole = flags.str("format") === "kld";
@@ -232,7 +236,11 @@ export const score: Command = {
     const plan = async (model: LanguageModel) => {
       const bos = useBos(model.tokenizer, flags.bool("bos") || undefined);
       const cut = { n_window: flags.num("window")!, skip, bos, n_ctx: group.n_ctx };
-      const windows = await windowsOf(sources, model, cut);
+      const chunks = whole
+        ? sources.texts.map((text) => peerChunks(text, model.tokenizer, { n_ctx: cut.n_window, bos }))
+        : [];
+      const windows = whole ? chunks.flatMap((c) => c.windows) : await windowsOf(sources, model, cut);
+      const ids = Int32Array.from(chunks.flatMap((c) => [...c.ids]));
       const header = {
         schema: SCORE_SCHEMA,
         model: name,
@@ -247,11 +255,12 @@ export const score: Command = {
         })),
       } as const;
       if (existing === undefined || !existing.includes("\n")) {
-        return { windows, header, from: 0, kept: JSON.stringify(header) + "\n", done: [] };
+        return { windows, ids, header, from: 0, kept: JSON.stringify(header) + "\n", done: [] };
       }
       const file = parseScoreFile(existing, path);
       return {
         windows,
+        ids,
         header,
         from: resumePoint(file, header, windows, path),
         kept: existing.slice(0, existing.lastIndexOf("\n") + 1),
@@ -268,11 +277,11 @@ export const score: Command = {
       },
     });
     const { engine } = opened.model;
-    const { windows, header, from, kept, done: before } = planned!;
+    const { windows, ids, header, from, kept, done: before } = planned!;
     io.note(`${windows.length} windows; ${firstPosition(header.bos)}`);
     if (whole) {
       const { scoreWholeRows } = await import("./score_rows.ts");
-      const { results, counts } = await scoreWholeRows(engine, windows, path, flags, io);
+      const { results, counts } = await scoreWholeRows(engine, windows, ids, path, flags, io);
       const { top_k: _, ...settings } = header;
       return report(io, flags, { ...settings, schema: "bloomery.score_rows/1" }, path, results, counts);
     }

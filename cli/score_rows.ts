@@ -5,7 +5,8 @@
 import type { Engine } from "../core/engine/mod.ts";
 import { EvalError } from "../core/errors.ts";
 import { encodeKldHeader, KldFile, type KldHeader, kldSkip } from "../eval/kld_file.ts";
-import { kldChunk } from "../eval/rows.ts";
+import { kldChunks } from "../eval/rows.ts";
+import { inGroups } from "../eval/score.ts";
 import { meanOf } from "../eval/stats.ts";
 import { scoredPositions, type Window } from "../eval/windows.ts";
 import type { Flags } from "./command.ts";
@@ -38,7 +39,7 @@ async function existing(
   if (file.header.ids.some((id, i) => id !== header.ids[i])) throw mismatch(path, "it has other tokens");
   const n = file.n_whole;
   if (n > 0) {
-    const found = file.chunk(n - 1), { bytes } = await kldChunk(engine, windows[n - 1]);
+    const found = file.chunk(n - 1), [{ bytes }] = await kldChunks(engine, [windows[n - 1]]);
     if (found.some((x, i) => x !== bytes[i])) {
       throw mismatch(path, `window ${n - 1} has other numbers: another model, device or cache type wrote it`);
     }
@@ -58,24 +59,19 @@ function hasBytes(path: string): boolean {
   }
 }
 
-/** Writes the rows of windows, or goes on with a file that has some. */
+/**
+ * Writes the rows of windows, or goes on with a file that has some.
+ * @param ids The tokens of all windows as the texts have them, as the file's head lists them.
+ */
 export async function scoreWholeRows(
   engine: Engine,
   windows: readonly Window[],
+  ids: Int32Array,
   path: string,
   flags: Flags,
   io: Io,
 ): Promise<{ results: number[]; counts: number[] }> {
   const n_ctx = flags.num("window")!;
-  const short = windows.find((w) => w.ids.length !== n_ctx);
-  if (short !== undefined) {
-    throw new EvalError(
-      "eval.text_too_short",
-      `Cannot write whole rows of ${short.source}: it has ${short.ids.length} tokens, expected at least ${n_ctx}`,
-      { at: { source: short.source, got: short.ids.length, expected: n_ctx }, hint: "use a smaller --window" },
-    );
-  }
-  const ids = Int32Array.from(windows.flatMap((w) => [...w.ids]));
   const header = { n_ctx, n_vocab: engine.n_vocab, n_chunk: windows.length, ids };
   const found = !flags.bool("overwrite") && hasBytes(path);
   const results = found ? await existing(engine, windows, header, path) : [];
@@ -91,10 +87,12 @@ export async function scoreWholeRows(
     if (from > 0) io.note(`${path}: continuing after window ${from} of ${windows.length}`);
   } else await write(encodeKldHeader(header));
   const bar = io.bar("score", windows.length * n_ctx, "tok");
-  for (const w of windows.slice(from)) {
-    const { bytes, logprob } = await kldChunk(engine, w);
-    await write(bytes);
-    results.push(-meanOf(logprob));
+  const limits = { n_seq: flags.num("at-once")!, n_ubatch: engine.n_ubatch };
+  for (const group of inGroups(windows.slice(from), limits)) {
+    for (const { bytes, logprob } of await kldChunks(engine, group)) {
+      await write(bytes);
+      results.push(-meanOf(logprob));
+    }
     bar.update(results.length * n_ctx, from * n_ctx);
   }
   bar.stop();

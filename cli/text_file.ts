@@ -1,18 +1,13 @@
 /**
- * Text files that the command line names.
+ * Files that the command line names.
  * @module
  */
 import { UsageError } from "../core/errors.ts";
 import { osHint, osReason } from "../core/os_error.ts";
 
-/**
- * The text of a file.
- * @param flag The flag that names it, for the message.
- * @throws {UsageError} `usage.file`
- */
-export function readText(path: string, flag?: string): string {
+function reading<T>(read: (path: string) => T, path: string, flag: string | undefined): T {
   try {
-    return Deno.readTextFileSync(path);
+    return read(path);
   } catch (cause) {
     const hint = osHint(cause);
     const of = flag === undefined ? "" : ` of --${flag}`;
@@ -22,4 +17,18 @@ export function readText(path: string, flag?: string): string {
       cause,
     });
   }
+}
+
+/**
+ * The text of a file.
+ * @param flag The flag that names it, for the message.
+ * @throws {UsageError} `usage.file`
+ */
+export function readText(path: string, flag?: string): string {
+  return reading(Deno.readTextFileSync, path, flag);
+}
+
+/** The bytes of a file. @throws {UsageError} `usage.file` */
+export function readBytes(path: string, flag?: string): Uint8Array<ArrayBuffer> {
+  return reading(Deno.readFileSync, path, flag);
 }

@@ -5,13 +5,13 @@
  * there it is over those and one bucket for the rest, which is a lower bound; the report says which it is.
  * @module
  */
-import type { Engine, StepOutput } from "../core/engine/mod.ts";
+import type { Engine } from "../core/engine/mod.ts";
 import { EvalError } from "../core/errors.ts";
 import type { Backend } from "../core/program/backend.ts";
 import type { ScoreLine } from "./score.ts";
 import { type Estimate, estimate, estimateText, expEstimate, meanOf, quantileEstimate } from "./stats.ts";
 import { compareKldRow, type KldRow } from "./kld_file.ts";
-import { scoredRows } from "./rows.ts";
+import { type ScoredRows, scoredRows } from "./rows.ts";
 import { firstPosition, type Window } from "./windows.ts";
 
 /** Means of one window. */
@@ -160,34 +160,53 @@ export function summarize(results: readonly WindowResult[]): Row[] {
   return sources.length > 1 ? [...rows, row("all", results)] : rows;
 }
 
-/** Compares two models over one window. */
+/** What the rows of a window gave so far. */
+interface Gathered {
+  readonly logprob: number[];
+  readonly logprobBase: number[];
+  readonly kls: number[];
+  readonly same: number[];
+}
+
+const gathered = (windows: readonly Window[]): Gathered[] =>
+  windows.map(() => ({ logprob: [], logprobBase: [], kls: [], same: [] }));
+
+function results(windows: readonly Window[], of: readonly Gathered[]): WindowResult[] {
+  return windows.map(({ source, index, ids, skip }, i) => {
+    const { logprob, logprobBase, kls, same } = of[i];
+    return {
+      source,
+      index,
+      nll: -meanOf(logprob),
+      nllBase: -meanOf(logprobBase),
+      kl: meanOf(kls),
+      sameTop: meanOf(same),
+      n_tokens: logprob.length,
+      detail: { ids, skip, kls, same },
+    };
+  });
+}
+
+/** Compares two models over windows that are run together. */
 export async function compareModels(
   backend: Backend,
   model: Engine,
   base: Engine,
-  w: Window,
-): Promise<WindowResult> {
-  const logprob: number[] = [], logprobBase: number[] = [], kl: number[] = [], same: number[] = [];
-  const baseRows = scoredRows(base, w);
-  for await (const q of scoredRows(model, w)) {
-    const p = (await baseRows.next()).value as StepOutput;
+  windows: readonly Window[],
+): Promise<WindowResult[]> {
+  const of = gathered(windows);
+  const baseRows = scoredRows(base, windows);
+  // Both have one vocabulary, so both cut their rows alike.
+  for await (const { window, out: q } of scoredRows(model, windows)) {
+    const { out: p } = (await baseRows.next()).value as ScoredRows;
     const d = await backend.compareLogits(p.full!, q.full!, model.n_vocab);
-    kl.push(...d.kl);
-    same.push(...d.sameTop);
-    logprob.push(...q.targetLogprob);
-    logprobBase.push(...p.targetLogprob);
+    of[window].kls.push(...d.kl);
+    of[window].same.push(...d.sameTop);
+    of[window].logprob.push(...q.targetLogprob);
+    of[window].logprobBase.push(...p.targetLogprob);
   }
   await baseRows.return();
-  return {
-    source: w.source,
-    index: w.index,
-    nll: -meanOf(logprob),
-    nllBase: -meanOf(logprobBase),
-    kl: meanOf(kl),
-    sameTop: meanOf(same),
-    n_tokens: logprob.length,
-    detail: { ids: w.ids, skip: w.skip, kls: kl, same },
-  };
+  return results(windows, of);
 }
 
 /** KL of two distributions that agree to be seen only through `ids` and the rest, `p` giving the ids. */
@@ -204,56 +223,50 @@ function bucketKl(p: readonly number[], q: readonly number[]): number {
   return Math.max(kl, 0);
 }
 
-/** Compares a model with a score file's window. */
-export async function compareWithScore(model: Engine, line: ScoreLine): Promise<WindowResult> {
-  const ids = Int32Array.from(line.ids);
-  const w: Window = { source: line.source, index: line.window, ids, skip: line.skip };
-  const logprob: number[] = [], kl: number[] = [], same: number[] = [];
-  for await (const out of scoredRows(model, w)) {
+/** The window that a line of a score file was made of. */
+export function windowOf(line: ScoreLine): Window {
+  return { source: line.source, index: line.window, ids: Int32Array.from(line.ids), skip: line.skip };
+}
+
+/** Compares a model with windows of a score file, run together. */
+export async function compareWithScore(model: Engine, lines: readonly ScoreLine[]): Promise<WindowResult[]> {
+  const windows = lines.map(windowOf), of = gathered(windows);
+  for await (const { window, out } of scoredRows(model, windows)) {
+    const { logprob, logprobBase, kls, same } = of[window], line = lines[window];
     for (let r = 0; r < out.n_rows; r++) {
       const row = out.full!.subarray(r * model.n_vocab, (r + 1) * model.n_vocab);
       const i = logprob.length;
-      kl.push(bucketKl(line.top_logprob[i], line.top_ids[i].map((id) => row[id] - out.lse[r])));
+      kls.push(bucketKl(line.top_logprob[i], line.top_ids[i].map((id) => row[id] - out.lse[r])));
       same.push(out.ids[r * model.topK] === line.top_ids[i][0] ? 1 : 0);
+      logprobBase.push(line.logprob[i]);
       logprob.push(out.targetLogprob[r]);
     }
   }
-  return {
-    source: line.source,
-    index: line.window,
-    nll: -meanOf(logprob),
-    nllBase: -meanOf(line.logprob),
-    kl: meanOf(kl),
-    sameTop: meanOf(same),
-    n_tokens: logprob.length,
-    detail: { ids: line.ids, skip: line.skip, kls: kl, same },
-  };
+  return results(windows, of);
 }
 
-/** Compares a model with a chunk of a file of whole rows. */
-export async function compareWithRows(model: Engine, w: Window, base: readonly KldRow[]): Promise<WindowResult> {
-  const logprob: number[] = [], logprobBase: number[] = [], kl: number[] = [], same: number[] = [];
-  for await (const out of scoredRows(model, w)) {
+/** Compares a model with chunks of a file of whole rows, run together. @param base The rows of one of the windows. */
+export async function compareWithRows(
+  model: Engine,
+  windows: readonly Window[],
+  base: (w: Window) => readonly KldRow[],
+): Promise<WindowResult[]> {
+  const of = gathered(windows);
+  const rowsOf: (readonly KldRow[])[] = [];
+  for await (const { window, out } of scoredRows(model, windows)) {
+    const { logprob, logprobBase, kls, same } = of[window], { ids, skip } = windows[window];
+    const rows = rowsOf[window] ??= base(windows[window]);
     for (let r = 0; r < out.n_rows; r++) {
       const row = out.full!.subarray(r * model.n_vocab, (r + 1) * model.n_vocab);
       const i = logprob.length;
-      const p = compareKldRow(base[i], row, out.lse[r], out.ids[r * model.topK], w.ids[w.skip + i + 1]);
-      kl.push(p.kl);
+      const p = compareKldRow(rows[i], row, out.lse[r], out.ids[r * model.topK], ids[skip + i + 1]);
+      kls.push(p.kl);
       same.push(p.sameTop ? 1 : 0);
       logprobBase.push(p.logprobBase);
       logprob.push(out.targetLogprob[r]);
     }
   }
-  return {
-    source: w.source,
-    index: w.index,
-    nll: -meanOf(logprob),
-    nllBase: -meanOf(logprobBase),
-    kl: meanOf(kl),
-    sameTop: meanOf(same),
-    n_tokens: logprob.length,
-    detail: { ids: w.ids, skip: w.skip, kls: kl, same },
-  };
+  return results(windows, of);
 }
 
 /**

@@ -48,6 +48,9 @@ Deno.test("cutWindows() refuses texts that are too short and windows that score 
     () => cutWindows([{ name: "a", text: "0123" }], tokenizer, { n_window: 3, skip: 2 }),
     code("eval.window"),
   );
+  for (const [n_window, skip] of [[1, 0], [3, -1], [2, 1]]) {
+    assert.throws(() => cutWindows([{ name: "a", text: "0123" }], tokenizer, { n_window, skip }), code("eval.window"));
+  }
   assert.throws(
     () => cutWindows([{ name: "a", text: "0123" }], { ...tokenizer, bos: null }, { n_window: 3, skip: 0, bos: true }),
     code("eval.no_bos"),

@@ -62,7 +62,7 @@ export async function scoreWindow(engine: Engine, ids: Int32Array, skip: number,
 }
 
 /**
- * Runs windows as sequences of one step. What each gives does not depend on the others, by bits.
+ * Runs windows as sequences of the same steps. What each gives does not depend on the others, by bits.
  * @param topK at most the engine's.
  */
 export async function scoreTogether(
@@ -70,12 +70,18 @@ export async function scoreTogether(
   windows: readonly Pick<Window, "ids" | "skip">[],
   topK: number,
 ): Promise<WindowScore[]> {
-  using sequences = new DisposableStack();
-  const outputs = await engine.step(windows.map(({ ids, skip }) => ({
-    sequence: sequences.use(engine.createSequence()),
-    tokens: ids,
-    output: "all",
-    targets: Int32Array.from(ids, (_, i) => (i >= skip && i + 1 < ids.length) ? ids[i + 1] : -1),
+  using disposables = new DisposableStack();
+  const sequences = windows.map(() => disposables.use(engine.createSequence()));
+  // Rows that nobody scores need no logits, whose computation is much of a small model's work.
+  const before = windows.flatMap(({ ids, skip }, i) =>
+    skip === 0 ? [] : [{ sequence: sequences[i], tokens: ids.subarray(0, skip), output: "none" as const, keep: false }]
+  );
+  if (before.length > 0) await engine.step(before);
+  const outputs = await engine.step(windows.map(({ ids, skip }, i) => ({
+    sequence: sequences[i],
+    tokens: ids.subarray(skip, ids.length - 1),
+    output: "all" as const,
+    targets: ids.subarray(skip + 1),
     keep: false,
   })));
   return windows.map(({ ids, skip }, w) => {
@@ -83,19 +89,19 @@ export async function scoreTogether(
     const topIds = new Int32Array(n * topK), topLogprob = new Float64Array(n * topK);
     for (let i = 0; i < n; i++) {
       for (let k = 0; k < topK; k++) {
-        topIds[i * topK + k] = out.ids[(skip + i) * engine.topK + k];
-        topLogprob[i * topK + k] = out.logits[(skip + i) * engine.topK + k] - out.lse[skip + i];
+        topIds[i * topK + k] = out.ids[i * engine.topK + k];
+        topLogprob[i * topK + k] = out.logits[i * engine.topK + k] - out.lse[i];
       }
     }
-    return { logprob: Float64Array.from(out.targetLogprob.subarray(skip, skip + n)), topIds, topLogprob };
+    return { logprob: Float64Array.from(out.targetLogprob), topIds, topLogprob };
   });
 }
 
 /** Windows in their order, in groups that one step runs: at most `n_seq` windows and, beyond one, `n_ubatch` tokens. */
-export function* inGroups(
-  windows: readonly Window[],
+export function* inGroups<W extends { readonly ids: ArrayLike<number> }>(
+  windows: readonly W[],
   limits: { readonly n_seq: number; readonly n_ubatch: number },
-): Generator<readonly Window[], void> {
+): Generator<readonly W[], void> {
   for (let from = 0; from < windows.length;) {
     let to = from, n_tok = 0;
     do n_tok += windows[to++].ids.length; while (

@@ -37,6 +37,9 @@ Deno.test("quantileEstimate() gives a quantile of all values, and an error that 
   assert.ok(quantileEstimate(windows, 0.5).se! <= 1, "windows that are alike know the half well");
   const unlike = quantileEstimate([values.slice(0, 50), values.slice(50)], 0.5).se!;
   assert.ok(unlike > 20, `windows that differ do not: ${unlike}`);
+  // The error of the share leads beyond both ends.
+  const ends = [0.01, 0.99].map((p) => quantileEstimate([values.slice(0, 50), values.slice(50)], p).se!);
+  assert.ok(ends.every((se) => se >= 0 && se <= 50), String(ends));
 });
 
 Deno.test("studentP() is the two-sided probability of Student's t", () => {

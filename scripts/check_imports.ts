@@ -1,5 +1,5 @@
 /**
- * Checks the direction of imports: `cli -> serve | eval | quantize | hub -> core <- ffi`, no circles among modules, npm packages
+ * Checks the direction of imports: `cli -> pipeline | serve | eval | quantize | hub -> core <- ffi`, no circles among modules, npm packages
  * each in the modules that may know them, packages for tests in no lock file but theirs, and pointers in ffi/ only. Part of
  * `deno task ok`.
  * @module
@@ -16,10 +16,11 @@ const MAY: Readonly<Record<string, readonly string[]>> = {
   eval: ["core"],
   serve: ["core"],
   hub: ["core"],
-  cli: ["core", "ffi", "quantize", "eval", "serve", "hub", "deno.json"],
+  pipeline: ["core", "eval"],
+  cli: ["core", "ffi", "quantize", "eval", "serve", "hub", "pipeline", "deno.json"],
   "mod.ts": ["core", "ffi", "quantize", "eval", "serve"],
   scripts: ["core", "ffi", "quantize", "eval", "serve", "cli", "deno.json", "tests"],
-  tests: ["core", "ffi", "quantize", "eval", "serve", "hub", "cli", "mod.ts", "deno.json", "scripts"],
+  tests: ["core", "ffi", "quantize", "eval", "serve", "hub", "pipeline", "cli", "mod.ts", "deno.json", "scripts"],
 };
 
 /** Packages confined to one module or folder; tests and scripts may use any. */
@@ -28,7 +29,7 @@ const CONFINED: Readonly<Record<string, readonly string[]>> = {
   "cli-progress": ["cli/progress.ts"],
   hono: ["serve/"],
   "prom-client": ["serve/"],
-  zod: ["serve/", "hub/", "cli/config.ts"],
+  zod: ["serve/", "hub/", "pipeline/", "cli/config.ts"],
   "@huggingface/jinja": ["core/chat/jinja/"],
 };
 

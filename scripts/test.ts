@@ -67,7 +67,7 @@ for (const [name, args] of steps) {
 // Packages that only tests use have a lock file of their own: `deno task` fetches everything that the main one names.
 const lock = ["--lock", "tests/deno.lock"];
 const runs = Deno.args.length > 0 ? [[...lock, ...Deno.args]] : [
-  [...lock, "--doc", "README.md", "mod.ts", "core", "ffi", "quantize", "eval", "serve", "hub", "cli"],
+  [...lock, "--doc", "README.md", "mod.ts", "core", "ffi", "quantize", "eval", "serve", "hub", "pipeline", "cli"],
   [...lock, "tests"],
   ["--config", "tests/npm/deno.json", "tests/npm"], // packages that nothing else is to fetch
 ];

@@ -187,6 +187,15 @@ export class Generation implements Job {
     this.n_generated++;
     if (this.#model.tokenizer.eogIds.has(token)) {
       this.#eog = true;
+      // A scorer counts one generated token behind the prompt's, whichever it is.
+      if (this.promptRows) {
+        this.#records.push({
+          id: token,
+          offset: this.#n_decoded,
+          logprob: logprobOf(row, token),
+          top: topOf(row, n_probs ?? 0),
+        });
+      }
       return { token, stop: true };
     }
     this.#records.push({

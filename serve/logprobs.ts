@@ -101,9 +101,12 @@ export function legacyLogprobs(tokenizer: Tokenizer, tokens: LegacyToken[], n: n
     token_logprobs: tokens.map((t) => (known(t) ? t.logprob : null)),
     top_logprobs: n === 0 ? null : tokens.map((t) => {
       if (!known(t)) return null;
-      // The chosen token is always listed, even when it is not among the n best.
+      // The chosen token is always listed, even when it is not among the n best, and with the same number: a scorer takes it for
+      // the best one where it equals the highest. The device rounds the two differently.
       const all = t.top.some((rival) => rival.id === t.id) ? t.top : [...t.top, t];
-      return Object.fromEntries(all.map((rival) => [tokenKey(tokenizer, rival.id), rival.logprob]));
+      return Object.fromEntries(
+        all.map((rival) => [tokenKey(tokenizer, rival.id), rival.id === t.id ? t.logprob : rival.logprob]),
+      );
     }),
     text_offset: tokens.map((t) => t.offset),
   };

@@ -76,7 +76,10 @@ Deno.test("eval gives by every path what whole rows give by hand", async () => {
   for (
     const [against, ...more] of [[original, "-f", TEXT, "--skip", String(SKIP)], [kld], [jsonl]]
   ) {
-    const { rows: [row] } = await run("eval", "-m", model, "--against", against, ...more);
+    const together = await run("eval", "-m", model, "--against", against, ...more);
+    const { rows: [row] } = together;
+    const alone = await run("eval", "-m", model, "--against", against, "--at-once", "1", ...more);
+    assert.deepEqual(together, alone, `${against}: windows that are run together give what each gives alone, by bits`);
     assert.equal(row.n_tokens, p.length);
     near(row.same_top.mean, same, 1e-9, `${against}: same top-1`);
     near(row.delta_nll.mean, delta, 1e-4, `${against}: dNLL`);

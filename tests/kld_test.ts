@@ -12,16 +12,16 @@ import { bloomNano, testFolder } from "./models.ts";
 import { repoDir } from "./shared.ts";
 
 const goldens = `${repoDir}tests/goldens/kld/`;
-const golden = JSON.parse(Deno.readTextFileSync(`${goldens}peer.json`)) as {
-  window: number;
+interface Figures {
   ppl: Record<"bf16" | "Q4_0", number>;
   ln_ppl_ratio: number;
   kl: number;
   same_top: number;
-};
+}
+const golden = JSON.parse(Deno.readTextFileSync(`${goldens}peer.json`)) as Figures & { window: number; bos: Figures };
 const dir = `${testFolder()}/kld`;
 Deno.mkdirSync(dir);
-for (const type of ["bf16", "Q4_0"]) {
+for (const type of ["bf16", "Q4_0", "bos-bf16", "bos-Q4_0"]) {
   Deno.writeFileSync(`${dir}/${type}.kld`, gunzipSync(Deno.readFileSync(`${goldens}${type}.kld.gz`)));
 }
 
@@ -30,12 +30,13 @@ const near = (found: number, expected: number, tolerance: number, what: string) 
 
 const decode = (row: KldRow) => Float32Array.from(row.codes, (code) => row.scale * code + row.least);
 
-Deno.test("a file of llama-perplexity is read, and against another of its files gives its figures", () => {
-  using base = KldFile.open(`${dir}/bf16.kld`);
-  using other = KldFile.open(`${dir}/Q4_0.kld`);
+/** @param bos What the model starts texts with. */
+function checkPeerFiles(prefix: string, golden: Figures, bos: number | null): void {
+  using base = KldFile.open(`${dir}/${prefix}bf16.kld`);
+  using other = KldFile.open(`${dir}/${prefix}Q4_0.kld`);
   assert.deepEqual([base.header.n_ctx, base.header.n_vocab, base.header.n_chunk, base.n_whole], [8, 8192, 2, 2]);
   const kl: number[] = [], same: number[] = [], logprob: number[] = [], logprobBase: number[] = [];
-  for (const w of base.windows("text", null)) {
+  for (const w of base.windows("text", bos)) {
     const rows = other.rows(w.index);
     base.rows(w.index).forEach((row, i) => {
       const logits = decode(rows[i]), target = w.ids[w.skip + i + 1];
@@ -52,6 +53,11 @@ Deno.test("a file of llama-perplexity is read, and against another of its files 
   near(meanOf(same), golden.same_top, 1e-5, "same top");
   near(-meanOf(logprobBase), Math.log(golden.ppl.bf16), 2e-4, "NLL of the base");
   near(meanOf(logprobBase) - meanOf(logprob), golden.ln_ppl_ratio, 2e-4, "ratio");
+}
+
+Deno.test("files of llama-perplexity are read, and one against another gives its figures, with bos and without", () => {
+  checkPeerFiles("", golden, null);
+  checkPeerFiles("bos-", golden.bos, 1);
 });
 
 Deno.test("encodeKldRow() keeps log-probabilities to 16 below the best, and compareKldRow() sees which token is best", () => {
@@ -138,6 +144,36 @@ Deno.test("eval against a file of llama-perplexity", async () => {
   assert.ok(row.kl.mean >= 0 && row.kl.mean < 1e-3, `KL of a model with itself: ${row.kl.mean}`);
   assert.equal(row.same_top.mean, 1);
   near(row.ppl_base.mean, golden.ppl.bf16, 0.1, "PPL of the base");
+});
+
+Deno.test("a model with bos gives the peer's file and figures", async () => {
+  const model = `${dir}/bos.gguf`, path = `${dir}/bos-ours.kld`;
+  const keys = ["bos_token_id=int:1", "add_bos_token=bool:true"].flatMap((k) => [
+    "--override-kv",
+    `tokenizer.ggml.${k}`,
+  ]);
+  const run = async (...args: string[]) => {
+    const { code, out, err } = await bloomery([...args, "--device", "cpu", "--json"]);
+    assert.equal(code, 0, err);
+    return out;
+  };
+  await run("quantize", ...keys, await bloomNano("bf16"), model, "BF16");
+  const text = ["-f", `${goldens}text.txt`];
+  await run("score", "-m", model, ...text, "--window", "8", "--format", "kld", "-o", path);
+  const head = 20 + 4 * 16;
+  assert.deepEqual(
+    Deno.readFileSync(path).subarray(0, head),
+    Deno.readFileSync(`${dir}/bos-bf16.kld`).subarray(0, head),
+  );
+  for (const against of [path, `${dir}/bos-bf16.kld`]) {
+    const { rows: [row], bos } = JSON.parse(await run("eval", "-m", model, "--against", against));
+    assert.equal(bos, true);
+    near(row.kl.mean, 0, 1e-4, `KL with itself, by ${against}`);
+    assert.equal(row.same_top.mean, 1);
+    near(row.nll_base.mean, Math.log(golden.bos.ppl.bf16), against === path ? 0.02 : 2e-4, "NLL of the base");
+  }
+  const { rows: [row] } = JSON.parse(await run("eval", "--ppl", "-c", "8", "-m", model, ...text));
+  near(row.nll.mean, Math.log(golden.bos.ppl.bf16), 2e-3 * row.nll.mean, "NLL");
 });
 
 Deno.test("KldFile.open() names what is wrong with a file, whatever its bytes", () => {
