@@ -5,6 +5,7 @@
 
 #include "../runtime/device.h"
 #include "exec.h"
+#include "expert_pool.h"
 #include "kernels.h"
 #include "tensor.h"
 
@@ -54,6 +55,10 @@ class CpuDevice : public Device {
   std::unique_ptr<DeviceTensor> load_tensor(const TensorSource &source) override { return std::make_unique<CpuTensor>(pool_, source); }
 
   std::unique_ptr<DeviceCache> create_cache(const CacheShape &shape) override { return std::make_unique<CpuCache>(shape); }
+
+  std::unique_ptr<DevicePool> create_pool(uint64_t slot_bytes, uint32_t n_slots) override {
+    return std::make_unique<ExpertPool>(slot_bytes, n_slots);
+  }
 
   std::unique_ptr<Exec> compile(const Program &program, const std::vector<DeviceTensor *> &weights,
                                 const std::vector<DeviceCache *> &caches) override {

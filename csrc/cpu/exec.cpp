@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "expert_pool.h"
+
 namespace bl {
 
 CpuExec::CpuExec(ThreadPool &pool, const Program &program, const std::vector<DeviceTensor *> &weights,
@@ -36,6 +38,8 @@ void CpuExec::prepare(const Op &op) {
     case BL_OP_MUL_MAT_ID: {
       const Tensor &x = p_.tensors[op.src[1]];
       const uint64_t n_rows = op.code == BL_OP_MUL_MAT ? x.elems() / x.dim[0] : p_.tensors[op.src[2]].elems();
+      if (op.code == BL_OP_MUL_MAT && dynamic_cast<const PooledTensor *>(&weight(op.src[0])) != nullptr)
+        fail(BL_ERR_UNSUPPORTED, "Cannot create program: MUL_MAT reads weight %u, which is in a pool, expected MUL_MAT_ID", p_.tensors[op.src[0]].ref);
       matmul_.reserve(n_rows, weight(op.src[0]));
       break;
     }

@@ -110,7 +110,7 @@ class CpuExec : public Exec {
   Buffer index_scores_, index_list_;               // INDEX_BATCH token rows of them
   std::vector<RowBlock> runs_;  // the rows of each sequence
   std::vector<RowBlock> blocks_;
-  std::vector<uint32_t> expert_count_, expert_row_;
+  std::vector<uint32_t> expert_count_, expert_row_, used_experts_;
   std::vector<std::vector<std::pair<float, int32_t>>> heaps_;  // by thread
   std::vector<std::vector<float>> scores_;                     // by thread
   const StepInput *in_ = nullptr;

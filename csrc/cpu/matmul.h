@@ -18,10 +18,10 @@ struct RowSet {
 
 // One matrix applied to one row set.
 struct MatmulPart {
-  const CpuTensor *w;
-  uint64_t matrix;   // which of w's matrices
-  uint32_t set;      // index of the row set
-  uint32_t output;   // index of the job's output lists
+  const CpuTensor *w;     // its type, shape and layout
+  const uint8_t *matrix;  // one of w's
+  uint32_t set;           // index of the row set
+  uint32_t output;        // index of the job's output lists
 };
 
 class Matmul {
@@ -33,13 +33,14 @@ class Matmul {
   void allocate();
   uint64_t bytes() const { return acts_.size() + coded_.size() + groups_.size() + weight_rows_.size() + wide_.size() + panels_.size(); }
 
-  // The job. Fill, then run(): x[row], y[output][row] over the rows of all sets.
+  // The job. Fill, then run(): x[row], y[output][row] over the rows of all sets. More parts of the same rows may follow: fill `parts`
+  // anew, then run(false).
   std::vector<const float *> x;
   std::vector<std::vector<float *>> y;
   std::vector<RowSet> sets;
   std::vector<MatmulPart> parts;
   void clear(size_t n_output);
-  void run();
+  void run(bool new_rows = true);
 
  private:
   void encode(uint64_t n_in);

@@ -33,6 +33,11 @@ struct bl_tensor {
   std::unique_ptr<DeviceTensor> tensor;
 };
 
+struct bl_pool {
+  std::unique_ptr<DevicePool> pool;
+  uint32_t device;
+};
+
 struct bl_cache {
   std::unique_ptr<DeviceCache> cache;
   std::mutex *lock;
@@ -50,6 +55,7 @@ namespace {
 using ull = unsigned long long;
 
 constexpr uint32_t MAX_THREADS = 1024;
+constexpr uint32_t MAX_SLOTS = 1u << 24;
 constexpr uint32_t MAX_STREAMS = 1u << 16;
 constexpr uint32_t MAX_PAGE_SIZE = 1u << 16;
 constexpr uint32_t MAX_ROW_ELEMS = 1u << 28;
@@ -119,13 +125,8 @@ void note_range(DeviceTensor &t, const int32_t *values, uint64_t n) {
   t.i32_limit = uint64_t(int64_t(std::max(*most, 0)) + 1);
 }
 
-void load(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, uint32_t uses, const uint8_t *data, uint64_t n_bytes,
-          std::shared_ptr<const File> file, uint64_t offset, bl_tensor **out) {
-  Device &d = device_at(rt, device);
-  need(ne != nullptr && out != nullptr && data != nullptr, "a pointer is NULL");
-  const TypeInfo &t = type_at(type);
-  if (uses > (BL_USE_MUL_MAT | BL_USE_ROWS | BL_USE_VECTOR | BL_USE_HOST))
-    fail(BL_ERR_ARGUMENT, "Cannot load tensor: uses is %u, expected 0 to 15", uses);
+// Checks that n_bytes are a tensor of this type and shape.
+void check_shape(const TypeInfo &t, const uint64_t *ne, uint64_t n_bytes) {
   uint64_t n = 1;
   for (int i = 0; i < 4; i++) {
     if (ne[i] == 0) fail(BL_ERR_ARGUMENT, "Cannot load tensor: dimension %d is 0", i);
@@ -135,10 +136,20 @@ void load(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, ui
     fail(BL_ERR_ARGUMENT, "Cannot load tensor: its rows have %llu elements, not a multiple of %s's %u", (ull)ne[0], t.name, t.block);
   const uint64_t want = type_bytes(t, n);
   if (n_bytes != want) fail(BL_ERR_ARGUMENT, "Cannot load tensor: it has %llu bytes, expected %llu", (ull)n_bytes, (ull)want);
+}
+
+void load(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, uint32_t uses, const uint8_t *data, uint64_t n_bytes,
+          std::shared_ptr<const File> file, uint64_t offset, bl_tensor **out) {
+  Device &d = device_at(rt, device);
+  need(ne != nullptr && out != nullptr && data != nullptr, "a pointer is NULL");
+  const TypeInfo &t = type_at(type);
+  if (uses > (BL_USE_MUL_MAT | BL_USE_ROWS | BL_USE_VECTOR | BL_USE_HOST))
+    fail(BL_ERR_ARGUMENT, "Cannot load tensor: uses is %u, expected 0 to 15", uses);
+  check_shape(t, ne, n_bytes);
   std::vector<int32_t> i32;
   if (type == TYPE_I32) {
     // What a program is checked against must not change under it, as a file can: the device gets the values that are looked at.
-    i32.resize(n);
+    i32.resize(n_bytes / 4);
     memcpy(i32.data(), data, n_bytes);
     data = reinterpret_cast<const uint8_t *>(i32.data());
     file.reset();
@@ -149,7 +160,7 @@ void load(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, ui
   DeviceTensor &made = *handle->tensor;
   made.device = device, made.type = type, made.uses = uses;
   std::copy(ne, ne + 4, made.ne);
-  if (type == TYPE_I32) note_range(made, i32.data(), n);
+  if (type == TYPE_I32) note_range(made, i32.data(), i32.size());
   *out = handle.release();
 }
 
@@ -265,6 +276,73 @@ int32_t bl_tensor_create(bl_runtime *rt, uint32_t device, uint32_t type, const u
 uint64_t bl_tensor_device_bytes(const bl_tensor *tensor) { return tensor == nullptr ? 0 : tensor->tensor->device_bytes(); }
 
 void bl_tensor_free(bl_tensor *tensor) { delete tensor; }
+
+int32_t bl_pool_create(bl_runtime *rt, uint32_t device, uint64_t slot_bytes, uint32_t n_slots, bl_pool **out, uint8_t *err, uint64_t n_err) {
+  return guarded(err, n_err, [&] {
+    Device &d = device_at(rt, device);
+    need(out != nullptr, "a pointer is NULL");
+    if (slot_bytes == 0 || n_slots == 0 || n_slots > MAX_SLOTS)
+      fail(BL_ERR_ARGUMENT, "Cannot create pool of %u slots of %llu bytes: expected 1 to %u, and bytes", n_slots, (ull)slot_bytes, MAX_SLOTS);
+    multiply(slot_bytes + 64, n_slots, "the pool's size");
+    auto pool = d.create_pool(slot_bytes, n_slots);
+    if (pool == nullptr) fail(BL_ERR_UNSUPPORTED, "Cannot create pool on device %u: it has none yet, use device 0", device);
+    *out = new bl_pool{std::move(pool), device};
+  });
+}
+
+int32_t bl_pool_tensor(bl_pool *pool, uint32_t group, uint32_t type, const uint64_t *ne, bl_file *file, uint64_t offset, uint64_t n_bytes,
+                       bl_tensor **out, uint8_t *err, uint64_t n_err) {
+  return guarded(err, n_err, [&] {
+    need(pool != nullptr && ne != nullptr && file != nullptr && out != nullptr, "a pointer is NULL");
+    check_shape(type_at(type), ne, n_bytes);
+    check_range(*file->file, offset, n_bytes, "load tensor");
+    auto handle = std::make_unique<bl_tensor>();
+    handle->tensor = pool->pool->add({type, {ne[0], ne[1], ne[2], ne[3]}, group, file->file, offset, n_bytes});
+    DeviceTensor &made = *handle->tensor;
+    made.device = pool->device, made.type = type, made.uses = BL_USE_MUL_MAT;
+    std::copy(ne, ne + 4, made.ne);
+    *out = handle.release();
+  });
+}
+
+int32_t bl_pool_copy(bl_pool *pool, const bl_file *of, const bl_file *copy, uint8_t *err, uint64_t n_err) {
+  return guarded(err, n_err, [&] {
+    need(pool != nullptr && of != nullptr && copy != nullptr, "a pointer is NULL");
+    pool->pool->add_copy(*of->file, copy->file);
+  });
+}
+
+int32_t bl_pool_seat(bl_pool *pool, uint32_t group, const uint8_t *seated, uint64_t n_expert, uint8_t *err, uint64_t n_err) {
+  return guarded(err, n_err, [&] {
+    need(pool != nullptr && seated != nullptr, "a pointer is NULL");
+    const uint32_t want = pool->pool->n_expert(group);
+    if (want == 0 || n_expert != want)
+      fail(BL_ERR_ARGUMENT, "Cannot seat %llu experts of group %u: expected %u", (ull)n_expert, group, want);
+    pool->pool->seat(group, seated);
+  });
+}
+
+int32_t bl_pool_fill(bl_pool *pool, uint8_t *err, uint64_t n_err) {
+  return guarded(err, n_err, [&] {
+    need(pool != nullptr, "the pool is NULL");
+    pool->pool->fill();
+  });
+}
+
+uint64_t bl_pool_counts(bl_pool *pool, uint64_t *out, uint64_t n_out) {
+  try {
+    if (pool == nullptr) return 0;
+    const std::vector<uint64_t> counts = pool->pool->counts();
+    if (out != nullptr) std::copy_n(counts.begin(), std::min<uint64_t>(n_out, counts.size()), out);
+    return counts.size();
+  } catch (...) {
+    return 0;
+  }
+}
+
+uint64_t bl_pool_bytes(const bl_pool *pool) { return pool == nullptr ? 0 : pool->pool->bytes(); }
+
+void bl_pool_free(bl_pool *pool) { delete pool; }
 
 int32_t bl_cache_create(bl_runtime *rt, uint32_t device, uint32_t n_stream, const uint32_t *stream_type, const uint32_t *stream_ne,
                         const uint32_t *stream_ratio, uint32_t page_size, uint32_t n_pages, bl_cache **out, uint8_t *err, uint64_t n_err) {
