@@ -3,7 +3,7 @@
  * library) decide what to sample; nothing of theirs is in here.
  * @module
  */
-import { EngineError, UsageError } from "../errors.ts";
+import { EngineError, PlanError, UsageError } from "../errors.ts";
 import { bindModel, buildProgram, type Model, OUTPUTS } from "../arch/model.ts";
 import type { ModelSource, Spec } from "../arch/mod.ts";
 import { chooseContext } from "../plan/context.ts";
@@ -18,6 +18,7 @@ import type {
   TensorSource,
 } from "../program/backend.ts";
 import type { Program, WeightDesc } from "../program/program.ts";
+import { type ExpertRank, Residency } from "./residency.ts";
 import { noPages, PageList, PagePool } from "./pages.ts";
 import { type KeptPoint, Sequence, type SequenceOwner } from "./sequence.ts";
 import { restoreSnapshot, type Snapshot, takeSnapshot } from "./snapshot.ts";
@@ -45,6 +46,15 @@ export interface EngineOptions {
   readonly cacheTypeV?: CacheType;
   /** Candidates per output row. */
   readonly topK?: number;
+  /** Bytes of host memory that the model may take. Default: what is free. */
+  readonly hostRoom?: number;
+  /**
+   * Slots of experts in host memory, where the room is not to decide.
+   * @internal
+   */
+  readonly slots?: number;
+  /** Rows that each expert computed in earlier work: which ones stay in memory first, where not all do. */
+  readonly rank?: ExpertRank;
   /** Called while weights load. */
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
   /** Called with what the file holds and the architecture does not use. */
@@ -86,6 +96,15 @@ export interface StepOutput {
   readonly full?: Float32Array;
 }
 
+/** Where experts do not all fit, a context that nobody asked for takes at most this share of the room, and need not be shorter than this. */
+const CONTEXT_SHARE = 1 / 8, SHORT_CONTEXT = 4096;
+
+/** Refuses contexts whose cache would push experts out of memory. */
+function leavesExperts(plan: Plan, n_ctx: number): void {
+  if (plan.pools.length === 0 || n_ctx <= SHORT_CONTEXT || plan.cache_bytes <= CONTEXT_SHARE * plan.room_bytes) return;
+  throw new PlanError("plan.does_not_fit", `Cannot keep ${n_ctx} tokens beside the experts`);
+}
+
 /** Most weights read at once while loading. */
 const LOADS_AT_ONCE = 8;
 
@@ -116,6 +135,8 @@ export class Engine implements Disposable {
   /** @internal */
   readonly caches: CacheHandle[] = [];
   readonly #weights = new Map<string, TensorHandle>();
+  #residency: Residency | undefined;
+  #rank: ExpertRank | undefined;
   readonly #programs = new Map<string, { program: Program; handle: ProgramHandle }>();
   readonly #pools: readonly PagePool[];
   /** Points that sequences keep, oldest first. */
@@ -184,8 +205,12 @@ export class Engine implements Disposable {
         n_ubatch,
         cacheTypeK: options.cacheTypeK ?? "f16",
         cacheTypeV: options.cacheTypeV ?? "f16",
+        hostRoom: options.hostRoom,
+        slots: options.slots,
       });
-    const chosen = options.n_ctx === undefined ? chooseContext(model.spec.n_ctx_train, device, planFor) : undefined;
+    const chosen = options.n_ctx === undefined
+      ? chooseContext(model.spec.n_ctx_train, device, (n_ctx, device) => leavesExperts(planFor(n_ctx, device), n_ctx))
+      : undefined;
     const n_ctx = options.n_ctx ?? chosen!.n_ctx;
     for (const [name, value] of [["n_ctx", n_ctx], ["n_ubatch", n_ubatch]] as const) {
       if (!Number.isInteger(value) || value < 1) {
@@ -199,6 +224,7 @@ export class Engine implements Disposable {
     const topK = Math.min(options.topK ?? 64, model.spec.n_vocab);
     const engine = new Engine(file, backend, model, plan, n_ctx, nextPowerOfTwo(n_ubatch), topK);
     engine.contextReason = chosen?.reason;
+    engine.#rank = options.rank;
     return engine;
   }
 
@@ -223,6 +249,11 @@ export class Engine implements Disposable {
   restore(snapshot: Snapshot): Sequence {
     const lists = restoreSnapshot(snapshot, this.#pools, this.plan.caches, this.caches);
     return new Sequence(this.#owner, lists, [...snapshot.tokens]);
+  }
+
+  /** The pools of experts; undefined where all weights are resident, and before they are loaded. */
+  get residency(): Residency | undefined {
+    return this.#residency;
   }
 
   /** Tokens that could still be cached, over all sequences. */
@@ -252,6 +283,8 @@ export class Engine implements Disposable {
     for (const p of this.#programs.values()) p.handle[Symbol.dispose]();
     for (const c of this.caches) c[Symbol.dispose]();
     for (const w of this.#weights.values()) w[Symbol.dispose]();
+    this.#residency?.[Symbol.dispose]();
+    this.#residency = undefined;
     this.#programs.clear();
     this.#weights.clear();
   }
@@ -420,6 +453,7 @@ export class Engine implements Disposable {
       ? []
       : [OUTPUTS.ids, OUTPUTS.top, OUTPUTS.lse, OUTPUTS.target, ...(wantFull ? [OUTPUTS.logits] : [])];
     const got = await handle.step(input, names);
+    this.#residency?.afterStep(n_tok);
     for (const p of parts) {
       const { sequence } = requests[p.request];
       for (const list of sequence.lists) list.settle();
@@ -447,7 +481,7 @@ export class Engine implements Disposable {
     if (known) return known;
     const bucket = { n_tok: rows, n_out: out, n_seq: rows, n_page: Math.ceil(this.n_ctx / PAGE_SIZE) };
     const program = buildProgram(this.model, bucket, this.topK, this.plan.device.index);
-    const weights = program.weights.map((w) => this.#weights.get(w.name)!);
+    const weights = program.weights.map((w) => this.#residency?.tensor(w.name) ?? this.#weights.get(w.name)!);
     const handle = this.backend.createProgram(program, weights, this.caches);
     const made = { program, handle };
     this.#programs.set(key, made);
@@ -465,16 +499,18 @@ export class Engine implements Disposable {
     }
     // Any bucket's program says what each weight is used for.
     const { weights } = buildProgram(this.model, { n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, this.topK, 0);
-    const device = this.plan.device.index;
+    const device = this.plan.device.index, { pools } = this.plan;
+    if (pools.length > 0) this.#residency = Residency.open(this.backend, device, pools, this.file, this.#rank);
+    const queue = weights.filter((w) => this.#residency?.tensor(w.name) === undefined);
+    const total = queue.reduce((n, w) => n + (w.constant ? 0 : this.file.tensor(w.name).bytes), 0);
     let done = 0;
-    const queue = [...weights];
     const worker = async () => {
       for (let w = queue.shift(); w !== undefined; w = queue.shift()) {
         const { type, ne, uses } = w;
         const handle = await this.backend.loadTensor({ device, type, ne, uses, source: await this.#source(w) });
         this.#weights.set(w.name, handle);
         done += w.constant ? 0 : this.file.tensor(w.name).bytes;
-        onProgress?.(done, this.plan.weight_bytes);
+        onProgress?.(done, total);
       }
     };
     // A failure ends the queue. It is thrown after the loads under way have ended: what they load into must outlive them.
@@ -483,6 +519,7 @@ export class Engine implements Disposable {
     );
     const failed = ended.find((e) => e.status === "rejected");
     if (failed) throw failed.reason;
+    await this.#residency?.fill();
   }
 
   async #source(w: WeightDesc): Promise<TensorSource> {

@@ -146,6 +146,7 @@ export function openReferenceBackend(): Backend {
     devices,
     loadTensor: (spec) => Promise.resolve(new ReferenceTensor(spec)),
     createCache: (spec) => new ReferenceCache(spec),
+    createPool: () => nativeOnly("keep experts in a pool"),
     createProgram: (program, weights, caches) =>
       new ReferenceProgram(program, weights as ReferenceTensor[], caches as ReferenceCache[]),
     quantize: (_: QuantizeJob) => nativeOnly("encode tensors"),
