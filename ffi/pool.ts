@@ -2,7 +2,14 @@
  * Pools: slots of a device's memory that experts are read into while steps run.
  * @module
  */
-import type { FileRange, PooledTensor, PoolCounts, PoolHandle, PoolSpec, TensorHandle } from "../core/program/backend.ts";
+import type {
+  FileRange,
+  PoolCounts,
+  PooledTensor,
+  PoolHandle,
+  PoolSpec,
+  TensorHandle,
+} from "../core/program/backend.ts";
 import { bytesOf, check, Handle, N_ERR, ne4, pointerFrom } from "./handle.ts";
 import type { Library } from "./library.ts";
 import { NativeTensor } from "./tensor.ts";

@@ -328,5 +328,7 @@ export function shortPlan(plan: Plan): string {
     `cache ${formatBytes(plan.cache_bytes)}`,
     `scratch ${formatBytes(plan.scratch_bytes)}`,
   ];
-  return `plan: ${parts.join(" + ")} = ${formatBytes(plan.total_bytes)} of ${formatBytes(plan.room_bytes)} on ${plan.device.name}`;
+  return `plan: ${parts.join(" + ")} = ${formatBytes(plan.total_bytes)} of ${
+    formatBytes(plan.room_bytes)
+  } on ${plan.device.name}`;
 }

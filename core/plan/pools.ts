@@ -67,5 +67,7 @@ export function fillRoom(pools: readonly PoolPlan[], room: number): PoolPlan[] {
 /** The same pools with so many slots in all, and at least the fewest they can have. */
 export function withAll(pools: readonly PoolPlan[], n_slots: number): PoolPlan[] {
   const n_expert = pools.reduce((n, p) => n + p.n_expert, 0);
-  return pools.map((p) => withSlots(p, Math.min(p.n_expert, Math.max(p.least, Math.floor(n_slots * p.n_expert / n_expert)))));
+  return pools.map((p) =>
+    withSlots(p, Math.min(p.n_expert, Math.max(p.least, Math.floor(n_slots * p.n_expert / n_expert))))
+  );
 }
