@@ -113,6 +113,7 @@ export const bench: Command = {
       n_ubatch: flags.num("ubatch-size")!,
       cacheTypeK: flags.str("cache-type-k") as CacheType,
       cacheTypeV: flags.str("cache-type-v") as CacheType,
+      n_out: Math.max(...groups, 1),
       ...placementOf(flags),
       onWarning: (text) => io.warn(text),
     });

@@ -40,6 +40,8 @@ export interface OpenOptions {
   n_ctx?: number;
   contexts?: number;
   n_seq?: number;
+  /** Output rows of one native step; default: any number of them. */
+  n_out?: number;
   /** Candidates of a row. */
   topK?: number;
   /** Checks of the command that need no weights: a user should not wait for a model to load and then read an error. */
@@ -59,6 +61,7 @@ export async function openModelFromFlags(flags: Flags, io: Io, options: OpenOpti
     ...(n_ctx === undefined ? {} : { n_ctx }),
     ...(options.n_cache === undefined ? {} : { n_cache: options.n_cache }),
     ...(options.contexts === undefined ? {} : { contexts: options.contexts }),
+    ...(options.n_out === undefined ? {} : { n_out: options.n_out }),
     ...(options.n_seq === undefined ? {} : { n_seq: options.n_seq }),
     ...placementOf(flags),
     ...(options.topK === undefined ? {} : { topK: options.topK }),

@@ -197,8 +197,15 @@ typedef enum bl_input {
 BL_API int32_t bl_program_create(bl_runtime *rt, const uint8_t *code, uint64_t n_code, bl_tensor *const *weights, uint64_t n_weights,
                                  bl_cache *const *caches, uint64_t n_caches, bl_program **out, uint8_t *err, uint64_t n_err);
 
-// Bytes of scratch memory over all devices.
+// Bytes of scratch memory that the program needs. The programs of the host share theirs: it has what the largest needs.
 BL_API uint64_t bl_program_scratch_bytes(const bl_program *program);
+
+// What bl_program_scratch_bytes would say, without weights and caches: they are described. Nothing is allocated.
+//   weights  [n_weights][6]: type, ne0 .. ne3, uses · caches  [n_caches]: page_size, n_pages, n_stream, then type, ne, ratio of each stream
+//   errors BL_ERR_PROGRAM, BL_ERR_ARGUMENT, BL_ERR_UNSUPPORTED (the device cannot measure: cards do not yet)
+BL_API int32_t bl_program_measure(bl_runtime *rt, uint32_t device, const uint8_t *code, uint64_t n_code, const uint64_t *weights,
+                                  uint64_t n_weights, const uint32_t *caches, uint64_t n_cache_words, uint64_t *out, uint8_t *err,
+                                  uint64_t n_err);
 
 // Runs one step.
 //   input   i32 words: n_tok, n_out, n_seq, n_page of each cache; tokens[n_tok], positions[n_tok], seqs[n_tok], out_rows[n_out],

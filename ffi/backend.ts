@@ -261,6 +261,39 @@ class NativeBackend extends Handle implements Backend {
     return new NativeProgram(this.#library, pointerFrom(out), program);
   }
 
+  measureProgram(
+    program: Program,
+    device: number,
+    caches: readonly Omit<CacheSpec, "device">[],
+  ): number | undefined {
+    const err = new Uint8Array(N_ERR);
+    const out = new BigUint64Array(1);
+    const code = encodeProgram(program) as Uint8Array<ArrayBuffer>;
+    const weights = program.weights.flatMap((w) => [w.type.id, ...w.ne, w.uses].map(BigInt));
+    const words = caches.flatMap((c) => [
+      c.page_size,
+      c.n_pages,
+      c.streams.length,
+      ...c.streams.flatMap((s) => [s.type.id, s.ne, s.ratio]),
+    ]);
+    const status = this.#library.symbols.bl_program_measure(
+      this.pointer,
+      device,
+      code,
+      BigInt(code.length),
+      BigUint64Array.from(weights),
+      BigInt(program.weights.length),
+      bytesOf(Uint32Array.from(words)),
+      BigInt(words.length),
+      out,
+      err,
+      BigInt(N_ERR),
+    );
+    if (STATUS[status] === "native.unsupported") return undefined;
+    check(status, err);
+    return Number(out[0]);
+  }
+
   async quantize(job: QuantizeJob): Promise<Uint8Array> {
     const err = new Uint8Array(N_ERR);
     const dst = job.dst ?? new Uint8Array(job.n_rows * rowBytes(job.dstType, job.n_per_row));

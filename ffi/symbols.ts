@@ -202,6 +202,21 @@ export const SYMBOLS = {
     result: "i32",
   },
   bl_program_scratch_bytes: { parameters: ["pointer"], result: "u64" },
+  bl_program_measure: {
+    parameters: [
+      "pointer", // bl_runtime *rt
+      "u32", //     device
+      "buffer", //  const uint8_t *code
+      "u64", //     n_code
+      "buffer", //  const uint64_t *weights  [n_weights, 6]
+      "u64", //     n_weights
+      "buffer", //  const uint32_t *caches
+      "u64", //     n_cache_words
+      "buffer", //  uint64_t *out
+      ...ERR,
+    ],
+    result: "i32",
+  },
   bl_program_step: {
     parameters: [
       "pointer", // bl_program *program

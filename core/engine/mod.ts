@@ -7,7 +7,7 @@ import { EngineError, PlanError, UsageError } from "../errors.ts";
 import { bindModel, buildProgram, type Model, OUTPUTS } from "../arch/model.ts";
 import type { ModelSource, Spec } from "../arch/mod.ts";
 import { chooseContext } from "../plan/context.ts";
-import { type CacheType, PAGE_SIZE, type Plan, planModel } from "../plan/plan.ts";
+import { bucketOf, type CacheType, nextPowerOfTwo, PAGE_SIZE, type Plan, planModel } from "../plan/plan.ts";
 import type {
   Backend,
   CacheHandle,
@@ -40,6 +40,8 @@ export interface EngineOptions {
   readonly n_seq?: number;
   /** The most token rows of one native step. */
   readonly n_ubatch?: number;
+  /** The most output rows of one native step: whole rows of logits are large. Default: `n_ubatch`. */
+  readonly n_out?: number;
   /** Element type of cached keys; f16 where left out. */
   readonly cacheTypeK?: CacheType;
   /** Element type of cached values; f16 where left out. */
@@ -105,6 +107,9 @@ function leavesExperts(plan: Plan, n_ctx: number): void {
   throw new PlanError("plan.does_not_fit", `Cannot keep ${n_ctx} tokens beside the experts`);
 }
 
+/** Candidates of an output row where nobody says how many. */
+const TOP_K = 64;
+
 /** Most weights read at once while loading. */
 const LOADS_AT_ONCE = 8;
 
@@ -115,10 +120,6 @@ interface Part {
   readonly to: number;
   /** Keep a point of the sequence behind these rows. */
   readonly keep: boolean;
-}
-
-function nextPowerOfTwo(n: number): number {
-  return n <= 1 ? 1 : 2 ** Math.ceil(Math.log2(n));
 }
 
 /** The forward pass over any number of sequences. Close it by holding it with `using`. */
@@ -153,6 +154,8 @@ export class Engine implements Disposable {
     readonly plan: Plan,
     readonly n_ctx: number,
     readonly n_ubatch: number,
+    /** The most output rows of one native step. */
+    readonly n_out: number,
     readonly topK: number,
   ) {
     this.spec = model.spec;
@@ -207,6 +210,9 @@ export class Engine implements Disposable {
         cacheTypeV: options.cacheTypeV ?? "f16",
         hostRoom: options.hostRoom,
         slots: options.slots,
+        n_out: options.n_out,
+        topK: Math.min(options.topK ?? TOP_K, model.spec.n_vocab),
+        backend,
       });
     const chosen = options.n_ctx === undefined
       ? chooseContext(model.spec.n_ctx_train, device, (n_ctx, device) => leavesExperts(planFor(n_ctx, device), n_ctx))
@@ -221,8 +227,9 @@ export class Engine implements Disposable {
     }
     const plan = planFor(n_ctx, device);
     for (const warning of model.warnings) options.onWarning?.(warning);
-    const topK = Math.min(options.topK ?? 64, model.spec.n_vocab);
-    const engine = new Engine(file, backend, model, plan, n_ctx, nextPowerOfTwo(n_ubatch), topK);
+    const topK = Math.min(options.topK ?? TOP_K, model.spec.n_vocab);
+    const rows = nextPowerOfTwo(n_ubatch);
+    const engine = new Engine(file, backend, model, plan, n_ctx, rows, Math.min(rows, options.n_out ?? rows), topK);
     engine.contextReason = chosen?.reason;
     engine.#rank = options.rank;
     return engine;
@@ -352,28 +359,30 @@ export class Engine implements Disposable {
   }
 
   /**
-   * Requests in order, cut into steps of at most `n_ubatch` rows. A prompt of a sequence that cannot be cut back everywhere is also cut at
+   * Requests in order, cut into steps of at most `n_ubatch` rows and `n_out` output rows. A prompt of a sequence that cannot be cut back everywhere is also cut at
    * the last page's start: the points kept there and at its end are where the next request of a conversation begins.
    */
   #cut(requests: readonly StepRequest[]): Part[][] {
     const steps: Part[][] = [];
-    let rows = this.n_ubatch;
+    let rows = this.n_ubatch, outputs = 0;
     requests.forEach((r, request) => {
       const n = r.tokens.length;
       const keeps = (r.keep ?? n > 1) && n > 0 && !r.sequence.rewindable;
       const start = r.sequence.length;
       const stop = keeps ? Math.floor((start + n - 1) / PAGE_SIZE) * PAGE_SIZE - start : 0;
       for (let from = 0; from < n;) {
-        if (rows === this.n_ubatch) {
+        if (rows === this.n_ubatch || (outputs === this.n_out && r.output !== "none")) {
           steps.push([]);
-          rows = 0;
+          rows = outputs = 0;
         }
         let to = Math.min(n, from + this.n_ubatch - rows);
+        if (r.output === "all") to = Math.min(to, from + this.n_out - outputs);
         if (from < stop && to > stop) to = stop;
         steps[steps.length - 1].push({ request, from, to, keep: keeps && (to === stop || to === n) });
         rows += to - from;
+        if (r.output !== "none") outputs += r.output === "all" ? to - from : to === n ? 1 : 0;
         // A sequence has one run of rows in a step.
-        if (to === stop && to < n) rows = this.n_ubatch;
+        if (to < n) rows = this.n_ubatch;
         from = to;
       }
     });
@@ -473,13 +482,10 @@ export class Engine implements Disposable {
 
   /** The program of the smallest bucket that holds a step; made at first use. */
   #program(n_tok: number, n_out: number): { program: Program; handle: ProgramHandle } {
-    const rows = nextPowerOfTwo(n_tok);
-    // Few sizes of outputs: one row, some slots, or every row.
-    const out = [1, 8, 64].find((n) => n_out <= n && n <= rows) ?? rows;
-    const key = `${rows},${out}`;
+    const bucket = bucketOf(n_tok, n_out, this.n_ctx);
+    const key = `${bucket.n_tok},${bucket.n_out}`;
     const known = this.#programs.get(key);
     if (known) return known;
-    const bucket = { n_tok: rows, n_out: out, n_seq: rows, n_page: Math.ceil(this.n_ctx / PAGE_SIZE) };
     const program = buildProgram(this.model, bucket, this.topK, this.plan.device.index);
     const weights = program.weights.map((w) => this.#residency?.tensor(w.name) ?? this.#weights.get(w.name)!);
     const handle = this.backend.createProgram(program, weights, this.caches);

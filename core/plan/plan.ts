@@ -6,8 +6,8 @@
 import { buildProgram, type Model } from "../arch/model.ts";
 import { PlanError } from "../errors.ts";
 import { type GgmlType, ggmlType, rowBytes } from "../gguf/types.ts";
-import type { DeviceInfo } from "../program/backend.ts";
-import { type CacheDesc, KIND, type Program } from "../program/program.ts";
+import type { Backend, DeviceInfo } from "../program/backend.ts";
+import { type Bucket, type CacheDesc, KIND, type Program } from "../program/program.ts";
 import { fillRoom, type PoolPlan, smallestPools, withAll } from "./pools.ts";
 import { type Form, planWeight, routedGroups, type WeightPlan } from "./weights.ts";
 
@@ -32,8 +32,12 @@ export interface PlanOptions {
   readonly hostRoom?: number | undefined;
   /** Slots of experts, where the room is not to decide. */
   readonly slots?: number | undefined;
-  /** Scratch memory of the programs that will run; an estimate where left out. */
-  readonly measureScratch?: ((model: Model, caches: readonly CachePlan[], options: PlanOptions) => number) | undefined;
+  /** The most output rows of one native step; default: `n_ubatch`. */
+  readonly n_out?: number | undefined;
+  /** Candidates of an output row. */
+  readonly topK?: number | undefined;
+  /** Says what a program needs; where it cannot, or is left out, scratch memory is estimated. */
+  readonly backend?: Pick<Backend, "measureProgram"> | undefined;
 }
 
 /** One cache as the library makes it. */
@@ -149,7 +153,18 @@ export function liveBytes(p: Program): number {
   return most;
 }
 
-function nextPowerOfTwo(n: number): number {
+/** Few sizes of outputs: one row, some slots, or every row. */
+const OUT_SIZES = [1, 8, 64];
+
+/** The shape bucket of a step; those of a model differ in rows and outputs only. */
+export function bucketOf(n_tok: number, n_out: number, n_ctx: number): Bucket {
+  const rows = nextPowerOfTwo(n_tok);
+  const out = OUT_SIZES.find((n) => n_out <= n && n <= rows) ?? rows;
+  return { n_tok: rows, n_out: out, n_seq: rows, n_page: Math.ceil(n_ctx / PAGE_SIZE) };
+}
+
+/** The least power of two that is not below `n`. */
+export function nextPowerOfTwo(n: number): number {
   return n <= 1 ? 1 : 2 ** Math.ceil(Math.log2(n));
 }
 
@@ -171,10 +186,9 @@ function attempt(model: Model, options: PlanOptions): Attempt {
   );
   const caches = model.caches.map((c) => planCache(c, options));
   const cache_bytes = caches.reduce((sum, c) => sum + c.bytes, 0);
-  const rows = nextPowerOfTwo(options.n_ubatch);
-  const widest = { n_tok: rows, n_out: rows, n_seq: 1, n_page: Math.ceil(options.n_ctx / PAGE_SIZE) };
-  const scratch_bytes = options.measureScratch?.(model, caches, options) ??
-    liveBytes(buildProgram(model, widest, 1, device.index));
+  const rows = nextPowerOfTwo(options.n_ubatch), n_out = Math.min(rows, options.n_out ?? rows);
+  const widest = buildProgram(model, bucketOf(rows, n_out, options.n_ctx), options.topK ?? 1, device.index);
+  const scratch_bytes = options.backend?.measureProgram(widest, device.index, caches) ?? liveBytes(widest);
   const room_bytes = isHost ? Math.min(device.free_bytes, options.hostRoom ?? Infinity) : device.free_bytes;
 
   const sum = (list: readonly WeightPlan[], pools: readonly PoolPlan[]): Plan => {

@@ -179,6 +179,12 @@ export interface Backend extends Disposable {
    * @internal
    */
   createProgram(program: Program, weights: readonly TensorHandle[], caches: readonly CacheHandle[]): ProgramHandle;
+  /**
+   * Bytes of scratch memory that a program needs on a device, before there are weights and caches; undefined where the device
+   * cannot tell.
+   * @internal
+   */
+  measureProgram(program: Program, device: number, caches: readonly Omit<CacheSpec, "device">[]): number | undefined;
 
   /**
    * Encodes rows; bit-exact on every backend. Gives `dst` back.

@@ -149,6 +149,7 @@ export function openReferenceBackend(): Backend {
     createPool: () => nativeOnly("keep experts in a pool"),
     createProgram: (program, weights, caches) =>
       new ReferenceProgram(program, weights as ReferenceTensor[], caches as ReferenceCache[]),
+    measureProgram: () => undefined,
     quantize: (_: QuantizeJob) => nativeOnly("encode tensors"),
     dequantize: (type, src, n) => Promise.resolve(dequantize(type, src, n)),
     checkData: () => nativeOnly("check tensor data"),

@@ -61,13 +61,13 @@ void Matmul::reserve(uint64_t n_rows, const CpuTensor &w) {
   }
 }
 
-void Matmul::allocate() {
-  acts_ = Buffer(act_bytes_, "encoded rows");
-  coded_ = Buffer(pool_.size() * n_coded_ * sizeof(Coded), "coded weight rows");
-  groups_ = Buffer(pool_.size() * group_bytes_, "groups of coded rows");
-  wide_ = Buffer(pool_.size() * wide_bytes_, "expanded weights");
-  weight_rows_ = Buffer(pool_.size() * row_floats_ * 4, "decoded weight rows");
-  panels_ = Buffer(pool_.size() * panel_floats_ * 4, "panels of weights");
+void Matmul::allocate(ScratchLayout &layout) {
+  acts_ = Scratch(layout, act_bytes_);
+  coded_ = Scratch(layout, pool_.size() * n_coded_ * sizeof(Coded));
+  groups_ = Scratch(layout, pool_.size() * group_bytes_);
+  wide_ = Scratch(layout, pool_.size() * wide_bytes_);
+  weight_rows_ = Scratch(layout, pool_.size() * row_floats_ * 4);
+  panels_ = Scratch(layout, pool_.size() * panel_floats_ * 4);
 }
 
 void Matmul::clear(size_t n_output) {

@@ -40,9 +40,16 @@ class CpuTensor : public DeviceTensor {
   std::shared_ptr<const File> file_;  // keeps the mapping that `rows` lies in
 };
 
+// A weight's type and shape without its bytes, to measure programs.
+class DescribedTensor : public CpuTensor {
+ public:
+  DescribedTensor(uint32_t type, uint32_t uses) { layout = checked_layout(type, uses); }
+};
+
 class CpuCache : public DeviceCache {
  public:
   explicit CpuCache(const CacheShape &shape);
+  CpuCache() = default;  // without memory, to measure programs
   void copy(const int32_t *src, const int32_t *dst, uint32_t n) override;
   void read(const int32_t *pages, uint32_t n, uint8_t *data) override;
   void write(const int32_t *pages, uint32_t n, const uint8_t *data) override;

@@ -205,6 +205,19 @@ void check_transfer(const bl_cache *cache, const int32_t *pages, uint32_t n, con
   if (n_data != want) fail(BL_ERR_ARGUMENT, "Cannot move %u pages: the buffer has %llu bytes, expected %llu", n, (ull)n_data, (ull)want);
 }
 
+// Checks one stream of a cache.
+void check_stream(const CacheShape &shape, uint32_t s) {
+  const uint32_t type = shape.type[s], ne = shape.ne[s], ratio = shape.ratio[s], page_size = shape.page_size;
+  if (type != TYPE_F32 && type != TYPE_F16 && type != TYPE_Q8_0)
+    fail(BL_ERR_ARGUMENT, "Cannot create cache: stream %u has type %u, expected f32, f16 or q8_0", s, type);
+  if (ne == 0 || ne > MAX_ROW_ELEMS || ne % type_info(type)->block != 0)
+    fail(BL_ERR_ARGUMENT, "Cannot create cache: rows of stream %u have %u elements, expected a positive multiple of %u up to %u", s, ne,
+         type_info(type)->block, MAX_ROW_ELEMS);
+  if (page_size == 0 || ratio == 0 || (page_size % ratio != 0 && ratio % page_size != 0))
+    fail(BL_ERR_ARGUMENT, "Cannot create cache: stream %u has a row for %u positions, expected a divisor or a multiple of %u", s, ratio,
+         page_size);
+}
+
 }  // namespace
 
 extern "C" {
@@ -355,19 +368,10 @@ int32_t bl_cache_create(bl_runtime *rt, uint32_t device, uint32_t n_stream, cons
     CacheShape shape;
     shape.page_size = page_size, shape.n_pages = n_pages;
     for (uint32_t s = 0; s < n_stream; s++) {
-      const uint32_t type = stream_type[s], ne = stream_ne[s];
-      if (type != TYPE_F32 && type != TYPE_F16 && type != TYPE_Q8_0)
-        fail(BL_ERR_ARGUMENT, "Cannot create cache: stream %u has type %u, expected f32, f16 or q8_0", s, type);
-      const uint32_t ratio = stream_ratio[s];
-      if (ne == 0 || ne > MAX_ROW_ELEMS || ne % type_info(type)->block != 0)
-        fail(BL_ERR_ARGUMENT, "Cannot create cache: rows of stream %u have %u elements, expected a positive multiple of %u up to %u", s, ne,
-             type_info(type)->block, MAX_ROW_ELEMS);
-      if (ratio == 0 || (page_size % ratio != 0 && ratio % page_size != 0))
-        fail(BL_ERR_ARGUMENT, "Cannot create cache: stream %u has a row for %u positions, expected a divisor or a multiple of %u", s, ratio,
-             page_size);
-      shape.type.push_back(type);
-      shape.ne.push_back(ne);
-      shape.ratio.push_back(ratio);
+      shape.type.push_back(stream_type[s]);
+      shape.ne.push_back(stream_ne[s]);
+      shape.ratio.push_back(stream_ratio[s]);
+      check_stream(shape, s);
     }
     multiply(shape.page_bytes(), n_pages, "the cache's size");
     auto handle = std::make_unique<bl_cache>();
@@ -431,14 +435,66 @@ int32_t bl_program_create(bl_runtime *rt, const uint8_t *code, uint64_t n_code, 
     for (const Op &op : p.ops)
       if (op.device != device)
         fail(BL_ERR_UNSUPPORTED, "Cannot create program: its ops are on devices %u and %u, expected one device", device, op.device);
-    handle->exec = device_at(rt, device).compile(p, w, c);
-    handle->reader = std::make_unique<StepReader>(p);
+    Device &d = device_at(rt, device);
     handle->lock = rt->locks[device].get();
+    std::lock_guard<std::mutex> lock(*handle->lock);  // programs of a device share its scratch memory
+    handle->exec = d.compile(p, w, c);
+    handle->reader = std::make_unique<StepReader>(p);
     *out = handle.release();
   });
 }
 
 uint64_t bl_program_scratch_bytes(const bl_program *program) { return program == nullptr ? 0 : program->exec->scratch_bytes(); }
+
+int32_t bl_program_measure(bl_runtime *rt, uint32_t device, const uint8_t *code, uint64_t n_code, const uint64_t *weights,
+                           uint64_t n_weights, const uint32_t *caches, uint64_t n_cache_words, uint64_t *out, uint8_t *err,
+                           uint64_t n_err) {
+  return guarded(err, n_err, [&] {
+    Device &d = device_at(rt, device);
+    need(code != nullptr && out != nullptr, "a pointer is NULL");
+    need((weights != nullptr || n_weights == 0) && (caches != nullptr || n_cache_words == 0), "a pointer is NULL");
+    const auto cannot = [&] { fail(BL_ERR_UNSUPPORTED, "Cannot measure a program on device %u: it needs the weights themselves", device); };
+    std::vector<std::unique_ptr<DeviceTensor>> tensors;
+    std::vector<std::unique_ptr<DeviceCache>> stores;
+    std::vector<DeviceTensor *> w;
+    std::vector<DeviceCache *> c;
+    for (uint64_t i = 0; i < n_weights; i++) {
+      const uint64_t *words = weights + 6 * i;
+      const uint32_t type = uint32_t(words[0]);
+      const TypeInfo &t = type_at(type);
+      uint64_t n = 1;
+      for (int k = 1; k < 5; k++) n = multiply(n, words[k], "a tensor's size");
+      check_shape(t, words + 1, type_bytes(t, n));
+      tensors.push_back(d.describe_tensor(type, uint32_t(words[5])));
+      if (tensors.back() == nullptr) cannot();
+      DeviceTensor &made = *tensors.back();
+      made.device = device, made.type = type, made.uses = uint32_t(words[5]);
+      std::copy(words + 1, words + 5, made.ne);
+      if (type == TYPE_I32) made.i32_limit = 1;  // whatever its values are: they are checked when it is loaded
+      w.push_back(&made);
+    }
+    for (uint64_t i = 0; i < n_cache_words;) {
+      need(n_cache_words - i >= 3 && (n_cache_words - i - 3) / 3 >= caches[i + 2], "the caches' words end too early");
+      stores.push_back(d.describe_cache());
+      if (stores.back() == nullptr) cannot();
+      CacheShape &shape = stores.back()->shape;
+      shape.page_size = caches[i], shape.n_pages = caches[i + 1];
+      const uint32_t n_stream = caches[i + 2];
+      i += 3;
+      for (uint32_t s = 0; s < n_stream; s++, i += 3) {
+        shape.type.push_back(caches[i]);
+        shape.ne.push_back(caches[i + 1]);
+        shape.ratio.push_back(caches[i + 2]);
+        check_stream(shape, s);
+      }
+      stores.back()->device = device;
+      c.push_back(stores.back().get());
+    }
+    const Program program = parse_program(code, n_code, {w.begin(), w.end()}, {c.begin(), c.end()});
+    need(std::all_of(program.ops.begin(), program.ops.end(), [&](const Op &op) { return op.device == device; }), "an op is on another device");
+    *out = d.measure(program, w, c);
+  });
+}
 
 int32_t bl_program_step(bl_program *program, const uint8_t *input, uint64_t n_input, uint8_t *output, uint64_t n_output, uint64_t mask,
                         uint8_t *err, uint64_t n_err) {

@@ -123,6 +123,17 @@ class Device {
     (void)slot_bytes, (void)n_slots;
     return nullptr;
   }
+  // Weights and caches without bytes, and what a program on them takes to run; nullptr where this device cannot measure, which abi.cpp
+  // then refuses. abi.cpp sets type, shape and uses as for those that are loaded.
+  virtual std::unique_ptr<DeviceTensor> describe_tensor(uint32_t type, uint32_t uses) {
+    (void)type, (void)uses;
+    return nullptr;
+  }
+  virtual std::unique_ptr<DeviceCache> describe_cache() { return nullptr; }
+  virtual uint64_t measure(const Program &program, const std::vector<DeviceTensor *> &weights, const std::vector<DeviceCache *> &caches) {
+    (void)program, (void)weights, (void)caches;
+    return 0;
+  }
   // Every op and every weight of the program is on this device. `program`, weights and caches outlive the Exec.
   virtual std::unique_ptr<Exec> compile(const Program &program, const std::vector<DeviceTensor *> &weights,
                                         const std::vector<DeviceCache *> &caches) = 0;
