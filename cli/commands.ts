@@ -12,6 +12,7 @@ import { imatrix } from "./imatrix.ts";
 import { inspect } from "./inspect.ts";
 import { man } from "./man.ts";
 import { merge } from "./merge.ts";
+import { plan } from "./plan.ts";
 import { prepare } from "./prepare.ts";
 import { quantize } from "./quantize.ts";
 import { run } from "./run.ts";
@@ -35,6 +36,7 @@ export const commands: readonly Command[] = [
   evaluate,
   teach,
   compareEvals,
+  plan,
   bench,
   inspect,
   split,

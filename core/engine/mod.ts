@@ -3,21 +3,13 @@
  * library) decide what to sample; nothing of theirs is in here.
  * @module
  */
-import { EngineError, PlanError, UsageError } from "../errors.ts";
+import { EngineError } from "../errors.ts";
 import { bindModel, buildProgram, type Model, OUTPUTS } from "../arch/model.ts";
 import type { ModelSource, Spec } from "../arch/mod.ts";
-import { chooseContext } from "../plan/context.ts";
-import { bucketOf, type CacheType, nextPowerOfTwo, PAGE_SIZE, type Plan, planModel } from "../plan/plan.ts";
-import type {
-  Backend,
-  CacheHandle,
-  DeviceInfo,
-  ProgramHandle,
-  StepInput,
-  TensorHandle,
-  TensorSource,
-} from "../program/backend.ts";
+import { bucketOf, type CacheType, PAGE_SIZE, type Plan } from "../plan/plan.ts";
+import type { Backend, CacheHandle, ProgramHandle, StepInput, TensorHandle, TensorSource } from "../program/backend.ts";
 import type { Program, WeightDesc } from "../program/program.ts";
+import { planEngine, type PlannedEngine } from "./planning.ts";
 import { type ExpertRank, Residency } from "./residency.ts";
 import { noPages, PageList, PagePool } from "./pages.ts";
 import { type KeptPoint, Sequence, type SequenceOwner } from "./sequence.ts";
@@ -98,18 +90,6 @@ export interface StepOutput {
   readonly full?: Float32Array;
 }
 
-/** Where experts do not all fit, a context that nobody asked for takes at most this share of the room, and need not be shorter than this. */
-const CONTEXT_SHARE = 1 / 8, SHORT_CONTEXT = 4096;
-
-/** Refuses contexts whose cache would push experts out of memory. */
-function leavesExperts(plan: Plan, n_ctx: number): void {
-  if (plan.pools.length === 0 || n_ctx <= SHORT_CONTEXT || plan.cache_bytes <= CONTEXT_SHARE * plan.room_bytes) return;
-  throw new PlanError("plan.does_not_fit", `Cannot keep ${n_ctx} tokens beside the experts`);
-}
-
-/** Candidates of an output row where nobody says how many. */
-const TOP_K = 64;
-
 /** Most weights read at once while loading. */
 const LOADS_AT_ONCE = 8;
 
@@ -131,8 +111,16 @@ export class Engine implements Disposable {
   readonly spec: Spec;
   /** Size of the vocabulary. */
   readonly n_vocab: number;
+  /** @internal */
+  readonly model: Model;
+  readonly plan: Plan;
+  readonly n_ctx: number;
+  readonly n_ubatch: number;
+  /** The most output rows of one native step. */
+  readonly n_out: number;
+  readonly topK: number;
   /** Why `n_ctx` is what it is, where nobody asked for it. */
-  contextReason: string | undefined;
+  readonly contextReason: string | undefined;
   /** @internal */
   readonly caches: CacheHandle[] = [];
   readonly #weights = new Map<string, TensorHandle>();
@@ -149,15 +137,16 @@ export class Engine implements Disposable {
     /** Where weights come from. */
     private readonly file: ModelSource,
     readonly backend: Backend,
-    /** @internal */
-    readonly model: Model,
-    readonly plan: Plan,
-    readonly n_ctx: number,
-    readonly n_ubatch: number,
-    /** The most output rows of one native step. */
-    readonly n_out: number,
-    readonly topK: number,
+    planned: PlannedEngine,
   ) {
+    const { model, plan } = planned;
+    this.model = model;
+    this.plan = plan;
+    this.n_ctx = planned.n_ctx;
+    this.n_ubatch = planned.n_ubatch;
+    this.n_out = planned.n_out;
+    this.topK = planned.topK;
+    this.contextReason = planned.contextReason;
     this.spec = model.spec;
     this.n_vocab = model.spec.n_vocab;
     this.#pools = plan.caches.map((c) => new PagePool(c.n_pages, c.page_size));
@@ -189,48 +178,9 @@ export class Engine implements Disposable {
    * @internal
    */
   static plan(file: ModelSource, backend: Backend, options: EngineOptions = {}): Engine {
-    const model = bindModel(file);
-    const n_ubatch = options.n_ubatch ?? 512;
-    const index = options.device ?? 0;
-    const device = backend.devices.find((d) => d.index === index);
-    if (!device) {
-      throw new UsageError("usage.device", `Cannot use device ${index}: expected 0 to ${backend.devices.length - 1}`, {
-        at: { got: index, devices: backend.devices.map((d) => d.name) },
-      });
-    }
-    const contexts = options.contexts ?? 1;
-    const planFor = (n_ctx: number, device: DeviceInfo) =>
-      planModel(model, {
-        device,
-        n_ctx,
-        n_cache: Math.max(options.n_cache ?? n_ctx * contexts, n_ctx),
-        n_seq: options.n_seq ?? contexts,
-        n_ubatch,
-        cacheTypeK: options.cacheTypeK ?? "f16",
-        cacheTypeV: options.cacheTypeV ?? "f16",
-        hostRoom: options.hostRoom,
-        slots: options.slots,
-        n_out: options.n_out,
-        topK: Math.min(options.topK ?? TOP_K, model.spec.n_vocab),
-        backend,
-      });
-    const chosen = options.n_ctx === undefined
-      ? chooseContext(model.spec.n_ctx_train, device, (n_ctx, device) => leavesExperts(planFor(n_ctx, device), n_ctx))
-      : undefined;
-    const n_ctx = options.n_ctx ?? chosen!.n_ctx;
-    for (const [name, value] of [["n_ctx", n_ctx], ["n_ubatch", n_ubatch]] as const) {
-      if (!Number.isInteger(value) || value < 1) {
-        throw new UsageError("usage.value", `Cannot use ${name} = ${value}: expected a whole number of at least 1`, {
-          at: { name, got: value },
-        });
-      }
-    }
-    const plan = planFor(n_ctx, device);
-    for (const warning of model.warnings) options.onWarning?.(warning);
-    const topK = Math.min(options.topK ?? TOP_K, model.spec.n_vocab);
-    const rows = nextPowerOfTwo(n_ubatch);
-    const engine = new Engine(file, backend, model, plan, n_ctx, rows, Math.min(rows, options.n_out ?? rows), topK);
-    engine.contextReason = chosen?.reason;
+    const planned = planEngine(bindModel(file), backend, options);
+    for (const warning of planned.model.warnings) options.onWarning?.(warning);
+    const engine = new Engine(file, backend, planned);
     engine.#rank = options.rank;
     return engine;
   }
