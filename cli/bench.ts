@@ -8,6 +8,7 @@ import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { UsageError } from "../core/errors.ts";
 import { modelPath, openSource } from "./model_file.ts";
 import { contextOf, deviceName, threadsOf } from "./open.ts";
+import { placementOf } from "./place_flags.ts";
 import { formatAmount } from "./progress.ts";
 import type { CacheType } from "../core/plan/plan.ts";
 
@@ -112,6 +113,8 @@ export const bench: Command = {
       n_ubatch: flags.num("ubatch-size")!,
       cacheTypeK: flags.str("cache-type-k") as CacheType,
       cacheTypeV: flags.str("cache-type-v") as CacheType,
+      n_out: Math.max(...groups, 1),
+      ...placementOf(flags),
       onWarning: (text) => io.warn(text),
     });
     const load_ms = performance.now() - start;

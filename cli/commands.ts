@@ -13,6 +13,7 @@ import { inspect } from "./inspect.ts";
 import { man } from "./man.ts";
 import { merge } from "./merge.ts";
 import { pipeline } from "./pipeline.ts";
+import { plan } from "./plan.ts";
 import { prepare } from "./prepare.ts";
 import { quantize } from "./quantize.ts";
 import { run } from "./run.ts";
@@ -36,6 +37,7 @@ export const commands: readonly Command[] = [
   evaluate,
   teach,
   compareEvals,
+  plan,
   bench,
   inspect,
   split,

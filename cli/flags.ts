@@ -5,6 +5,7 @@
  */
 import type { SamplingParams } from "../core/sampling/mod.ts";
 import type { Flag } from "./command.ts";
+import { PLACE_FLAGS } from "./place_flags.ts";
 
 export const COMMON = {
   json: { name: "json", type: "bool", help: "print one JSON document on stdout" },
@@ -168,6 +169,7 @@ export const MODEL_FLAGS: readonly Flag[] = [
   COMMON.cacheTypeK,
   COMMON.cacheTypeV,
   COMMON.gpuLayers,
+  ...PLACE_FLAGS,
   COMMON.verbose,
   COMMON.config,
 ];

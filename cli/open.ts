@@ -4,14 +4,16 @@
  */
 import type { LanguageModel } from "../core/language_model.ts";
 import type { OpenedModel } from "../ffi/mod.ts";
-import { type CacheType, describePlan } from "../core/plan/plan.ts";
+import { type CacheType, describePlan, shortPlan } from "../core/plan/plan.ts";
 import type { Flags } from "./command.ts";
 import type { Io } from "./io.ts";
 import { modelPath, openSource } from "./model_file.ts";
+import { placementOf } from "./place_flags.ts";
 
 /** The device that the flags name, in our spelling; llama.cpp says `none` and `CUDA0`. */
 export function deviceName(flags: Flags): string {
   const name = flags.str("device") ?? "auto";
+  if (name === "auto" && flags.str("place") === "host") return "cpu";
   if (name === "none" || (name === "auto" && flags.num("n-gpu-layers") === 0)) return "cpu";
   const card = /^cuda(\d+)$/i.exec(name);
   return card ? `cuda:${card[1]}` : name;
@@ -38,6 +40,8 @@ export interface OpenOptions {
   n_ctx?: number;
   contexts?: number;
   n_seq?: number;
+  /** Output rows of one native step; default: any number of them. */
+  n_out?: number;
   /** Candidates of a row. */
   topK?: number;
   /** Checks of the command that need no weights: a user should not wait for a model to load and then read an error. */
@@ -57,7 +61,9 @@ export async function openModelFromFlags(flags: Flags, io: Io, options: OpenOpti
     ...(n_ctx === undefined ? {} : { n_ctx }),
     ...(options.n_cache === undefined ? {} : { n_cache: options.n_cache }),
     ...(options.contexts === undefined ? {} : { contexts: options.contexts }),
+    ...(options.n_out === undefined ? {} : { n_out: options.n_out }),
     ...(options.n_seq === undefined ? {} : { n_seq: options.n_seq }),
+    ...placementOf(flags),
     ...(options.topK === undefined ? {} : { topK: options.topK }),
     n_ubatch: flags.num("ubatch-size") ?? 512,
     cacheTypeK: (flags.str("cache-type-k") ?? "f16") as CacheType,
@@ -83,7 +89,13 @@ export async function openModelFromFlags(flags: Flags, io: Io, options: OpenOpti
       `--n-gpu-layers ${layers}: all ${engine.spec.n_layer} layers are on ${opened.device.name}, because a model is not split between devices`,
     );
   }
-  if (flags.bool("verbose")) {
+  if (engine.residency?.stats.direct === false) {
+    io.warn(
+      `the file system of ${path} refuses direct reads: experts are read through the page cache, which costs memory`,
+    );
+  }
+  if (!flags.bool("verbose")) io.note(shortPlan(engine.plan));
+  else {
     io.note(describePlan(engine.plan));
     const settings = [...flags.origins].filter(([, origin]) => origin === "env" || origin === "config");
     const shown = settings.map(([name, origin]) =>

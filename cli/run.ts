@@ -120,6 +120,7 @@ export const run: Command = {
     let sampling: Partial<SamplingParams> = {};
     let prompt: Int32Array | undefined;
     using opened = await openModelFromFlags(flags, io, {
+      n_out: 1,
       beforeWeights(model) {
         sampling = samplingOf(flags, model.tokenizer, { changing: text === undefined });
         if (text === undefined) return;

@@ -170,6 +170,8 @@ export const serve: Command = {
       const path = await modelPath(flags, io);
       let model: ServedModel | undefined;
       opened = await openModelFromFlags(flags, io, {
+        // Scored prompts give many rows at once.
+        n_out: Math.max(n_slots, 64),
         path,
         n_seq: n_slots,
         ...context,

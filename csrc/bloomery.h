@@ -8,7 +8,7 @@
 //            into the caller's err[n_err]; err may be NULL when n_err is 0. There is no thread-local or global error: a nonblocking
 //            call fails on another thread than the one that asks.
 //   handles  opaque; made by *_open/*_create/*_load, ended by *_close/*_free (NULL is ignored). A handle must outlive what was made
-//            from it: runtime > file, tensor, cache > program.
+//            from it: runtime > file, pool > tensor, cache > program.
 //   sizes    bytes unless the name says otherwise; every size the caller passes is checked against what the call needs.
 //   threads  calls on different handles may run in parallel; calls on one handle may not. Steps of programs that share a device
 //            are serialized by the library.
@@ -31,7 +31,7 @@
 extern "C" {
 #endif
 
-#define BL_ABI_VERSION 2
+#define BL_ABI_VERSION 3
 
 typedef enum bl_status {
   BL_OK = 0,
@@ -48,6 +48,7 @@ typedef enum bl_status {
 typedef struct bl_runtime bl_runtime;  // devices and worker threads
 typedef struct bl_file bl_file;        // a file opened for reading, mapped
 typedef struct bl_tensor bl_tensor;    // a weight or constant on one device, in the layout its kernels want
+typedef struct bl_pool bl_pool;        // slots that experts of routed weights are read into while steps run
 typedef struct bl_cache bl_cache;      // paged per-token storage on one device
 typedef struct bl_program bl_program;  // a checked op program with its scratch arena
 
@@ -93,6 +94,42 @@ BL_API int32_t bl_tensor_create(bl_runtime *rt, uint32_t device, uint32_t type, 
 // Bytes the tensor takes on its device (0 when it lies in a file mapping).
 BL_API uint64_t bl_tensor_device_bytes(const bl_tensor *tensor);
 BL_API void bl_tensor_free(bl_tensor *tensor);
+
+// --- pools --------------------------------------------------------------------------------------------------------------------------
+//
+// A pool is n_slots slots of slot_bytes in a device's memory. A slot holds one expert of one layer (a group of tensors): its matrices, packed
+// as bl_tensor_load packs them. What a step needs and a slot does not hold is read from the file while the step runs, past the page cache
+// where the file system allows it; an answer never depends on what was there. Who leaves: experts that are not seated before those that
+// are, then the one that was not used for longest; what a step of 32 or more rows reads leaves first.
+
+// errors BL_ERR_ARGUMENT, BL_ERR_MEMORY, BL_ERR_UNSUPPORTED (the device has no pools: cards do not yet)
+BL_API int32_t bl_pool_create(bl_runtime *rt, uint32_t device, uint64_t slot_bytes, uint32_t n_slots, bl_pool **out, uint8_t *err,
+                              uint64_t n_err);
+
+// A MUL_MAT_ID weight [n_in, n_out, n_expert] whose experts are read into slots of the pool, from the bytes that bl_tensor_load takes.
+//   group  the tensors of one layer, numbered from 0 in the order they are first named; a group's matrices of one expert fit a slot
+//   errors BL_ERR_ARGUMENT, BL_ERR_IO (the bytes lie past the file's end), BL_ERR_UNSUPPORTED
+BL_API int32_t bl_pool_tensor(bl_pool *pool, uint32_t group, uint32_t type, const uint64_t *ne, bl_file *file, uint64_t offset,
+                              uint64_t n_bytes, bl_tensor **out, uint8_t *err, uint64_t n_err);
+
+// A file with the bytes of another that the pool reads: each read goes to the drive with the least to do, and to the next one when it fails.
+//   errors BL_ERR_ARGUMENT, BL_ERR_IO (the sizes differ)
+BL_API int32_t bl_pool_copy(bl_pool *pool, const bl_file *of, const bl_file *copy, uint8_t *err, uint64_t n_err);
+
+// seated[e] != 0, e < n_expert of the group: expert e leaves after those that are not seated.   errors BL_ERR_ARGUMENT
+BL_API int32_t bl_pool_seat(bl_pool *pool, uint32_t group, const uint8_t *seated, uint64_t n_expert, uint8_t *err, uint64_t n_err);
+
+// Reads the seated experts that are not there, as far as there are slots.   errors BL_ERR_IO
+BL_API int32_t bl_pool_fill(bl_pool *pool, uint8_t *err, uint64_t n_err);
+
+// Counts since the pool was made: bytes read, reads, nanoseconds that steps waited for reads, slots that hold an expert, 1 where reads pass
+// the page cache by; then for each group experts that were there when an op needed them, experts that were not, and the rows of each expert.
+//   Returns how many numbers there are; writes at most n_out.
+BL_API uint64_t bl_pool_counts(bl_pool *pool, uint64_t *out, uint64_t n_out);
+
+// Bytes of the slots, and of what the pool's readers read into.
+BL_API uint64_t bl_pool_bytes(const bl_pool *pool);
+BL_API void bl_pool_free(bl_pool *pool);
 
 // --- caches -------------------------------------------------------------------------------------------------------------------------
 
@@ -160,8 +197,15 @@ typedef enum bl_input {
 BL_API int32_t bl_program_create(bl_runtime *rt, const uint8_t *code, uint64_t n_code, bl_tensor *const *weights, uint64_t n_weights,
                                  bl_cache *const *caches, uint64_t n_caches, bl_program **out, uint8_t *err, uint64_t n_err);
 
-// Bytes of scratch memory over all devices.
+// Bytes of scratch memory that the program needs. The programs of the host share theirs: it has what the largest needs.
 BL_API uint64_t bl_program_scratch_bytes(const bl_program *program);
+
+// What bl_program_scratch_bytes would say, without weights and caches: they are described. Nothing is allocated.
+//   weights  [n_weights][6]: type, ne0 .. ne3, uses · caches  [n_caches]: page_size, n_pages, n_stream, then type, ne, ratio of each stream
+//   errors BL_ERR_PROGRAM, BL_ERR_ARGUMENT, BL_ERR_UNSUPPORTED (the device cannot measure: cards do not yet)
+BL_API int32_t bl_program_measure(bl_runtime *rt, uint32_t device, const uint8_t *code, uint64_t n_code, const uint64_t *weights,
+                                  uint64_t n_weights, const uint32_t *caches, uint64_t n_cache_words, uint64_t *out, uint8_t *err,
+                                  uint64_t n_err);
 
 // Runs one step.
 //   input   i32 words: n_tok, n_out, n_seq, n_page of each cache; tokens[n_tok], positions[n_tok], seqs[n_tok], out_rows[n_out],

@@ -8,6 +8,8 @@ import type {
   CacheHandle,
   CacheSpec,
   DeviceInfo,
+  PoolHandle,
+  PoolSpec,
   ProgramHandle,
   QuantizeJob,
   StepInput,
@@ -16,83 +18,13 @@ import type {
 } from "../core/program/backend.ts";
 import { encodeProgram } from "../core/program/encode.ts";
 import type { Program } from "../core/program/program.ts";
-import { NativeError } from "../core/errors.ts";
 import { type GgmlType, rowBytes } from "../core/gguf/types.ts";
+import { bytesOf, check, Handle, handles, N_ERR, ne4, pointerFrom, text } from "./handle.ts";
 import { type Library, type LibraryName, openLibrary, STATUS } from "./library.ts";
-
-const N_ERR = 512;
+import { createPool } from "./pool.ts";
+import { NativeTensor } from "./tensor.ts";
 
 const STATUS_DATA = STATUS.indexOf("native.data");
-
-function text(buffer: Uint8Array): string {
-  const end = buffer.indexOf(0);
-  return new TextDecoder().decode(buffer.subarray(0, end < 0 ? buffer.length : end));
-}
-
-function check(status: number, err: Uint8Array, hint?: string): void {
-  if (status === 0) return;
-  throw new NativeError(
-    STATUS[status] ?? "native.unknown",
-    text(err) || `the native library returned status ${status}`,
-    {
-      at: { status },
-      ...(hint === undefined ? {} : { hint }),
-    },
-  );
-}
-
-function bytesOf(array: ArrayBufferView): Uint8Array<ArrayBuffer> {
-  return new Uint8Array(array.buffer as ArrayBuffer, array.byteOffset, array.byteLength);
-}
-
-function ne4(ne: readonly number[]): BigUint64Array<ArrayBuffer> {
-  return BigUint64Array.from({ length: 4 }, (_, i) => BigInt(ne[i] ?? 1));
-}
-
-function pointerFrom(out: BigUint64Array): Deno.PointerObject {
-  const p = Deno.UnsafePointer.create(out[0]);
-  if (p === null) throw new Error("a successful native call gave no handle");
-  return p;
-}
-
-function handles(items: readonly { address(): bigint }[]): BigUint64Array<ArrayBuffer> {
-  return BigUint64Array.from(items, (item) => item.address());
-}
-
-/** A pointer with an end. */
-class Handle implements Disposable {
-  #pointer: Deno.PointerObject | null;
-  readonly #free: (p: Deno.PointerObject) => void;
-
-  constructor(pointer: Deno.PointerObject, free: (p: Deno.PointerObject) => void) {
-    this.#pointer = pointer;
-    this.#free = free;
-  }
-
-  get pointer(): Deno.PointerObject {
-    if (this.#pointer === null) throw new Error("a native handle was used after it was disposed");
-    return this.#pointer;
-  }
-
-  address(): bigint {
-    return BigInt(Deno.UnsafePointer.value(this.pointer));
-  }
-
-  [Symbol.dispose](): void {
-    if (this.#pointer !== null) this.#free(this.#pointer);
-    this.#pointer = null;
-  }
-}
-
-class NativeTensor extends Handle implements TensorHandle {
-  constructor(readonly library: Library, pointer: Deno.PointerObject) {
-    super(pointer, (p) => library.symbols.bl_tensor_free(p));
-  }
-
-  get deviceBytes(): number {
-    return Number(this.library.symbols.bl_tensor_device_bytes(this.pointer));
-  }
-}
 
 class NativeCache extends Handle implements CacheHandle {
   constructor(readonly library: Library, pointer: Deno.PointerObject) {
@@ -305,6 +237,10 @@ class NativeBackend extends Handle implements Backend {
     return new NativeCache(this.#library, pointerFrom(out));
   }
 
+  createPool(spec: PoolSpec): PoolHandle {
+    return createPool(this.#library, this.pointer, spec, (path) => this.#file(path).pointer);
+  }
+
   createProgram(program: Program, weights: readonly TensorHandle[], caches: readonly CacheHandle[]): ProgramHandle {
     const err = new Uint8Array(N_ERR);
     const out = new BigUint64Array(1);
@@ -323,6 +259,39 @@ class NativeBackend extends Handle implements Backend {
     );
     check(status, err);
     return new NativeProgram(this.#library, pointerFrom(out), program);
+  }
+
+  measureProgram(
+    program: Program,
+    device: number,
+    caches: readonly Omit<CacheSpec, "device">[],
+  ): number | undefined {
+    const err = new Uint8Array(N_ERR);
+    const out = new BigUint64Array(1);
+    const code = encodeProgram(program) as Uint8Array<ArrayBuffer>;
+    const weights = program.weights.flatMap((w) => [w.type.id, ...w.ne, w.uses].map(BigInt));
+    const words = caches.flatMap((c) => [
+      c.page_size,
+      c.n_pages,
+      c.streams.length,
+      ...c.streams.flatMap((s) => [s.type.id, s.ne, s.ratio]),
+    ]);
+    const status = this.#library.symbols.bl_program_measure(
+      this.pointer,
+      device,
+      code,
+      BigInt(code.length),
+      BigUint64Array.from(weights),
+      BigInt(program.weights.length),
+      bytesOf(Uint32Array.from(words)),
+      BigInt(words.length),
+      out,
+      err,
+      BigInt(N_ERR),
+    );
+    if (STATUS[status] === "native.unsupported") return undefined;
+    check(status, err);
+    return Number(out[0]);
   }
 
   async quantize(job: QuantizeJob): Promise<Uint8Array> {

@@ -76,6 +76,68 @@ export const SYMBOLS = {
   },
   bl_tensor_device_bytes: { parameters: ["pointer"], result: "u64" },
   bl_tensor_free: { parameters: ["pointer"], result: "void" },
+  bl_pool_create: {
+    parameters: [
+      "pointer", // bl_runtime *rt
+      "u32", //     device
+      "u64", //     slot_bytes
+      "u32", //     n_slots
+      "buffer", //  bl_pool **out
+      ...ERR,
+    ],
+    result: "i32",
+  },
+  bl_pool_tensor: {
+    parameters: [
+      "pointer", // bl_pool *pool
+      "u32", //     group
+      "u32", //     type
+      "buffer", //  const uint64_t *ne  [4]
+      "pointer", // bl_file *file
+      "u64", //     offset
+      "u64", //     n_bytes
+      "buffer", //  bl_tensor **out
+      ...ERR,
+    ],
+    result: "i32",
+  },
+  bl_pool_copy: {
+    parameters: [
+      "pointer", // bl_pool *pool
+      "pointer", // const bl_file *of
+      "pointer", // const bl_file *copy
+      ...ERR,
+    ],
+    result: "i32",
+  },
+  bl_pool_seat: {
+    parameters: [
+      "pointer", // bl_pool *pool
+      "u32", //     group
+      "buffer", //  const uint8_t *seated  [n_expert]
+      "u64", //     n_expert
+      ...ERR,
+    ],
+    result: "i32",
+  },
+  bl_pool_fill: {
+    parameters: [
+      "pointer", // bl_pool *pool
+      ...ERR,
+    ],
+    result: "i32",
+    nonblocking: true,
+  },
+  bl_pool_counts: {
+    parameters: [
+      "pointer", // bl_pool *pool
+      "buffer", //  uint64_t *out  [n_out]
+      "u64", //     n_out
+    ],
+    result: "u64",
+  },
+  bl_pool_bytes: { parameters: ["pointer"], result: "u64" },
+  bl_pool_free: { parameters: ["pointer"], result: "void" },
   bl_cache_create: {
     parameters: [
       "pointer", // bl_runtime *rt
@@ -140,6 +202,21 @@ export const SYMBOLS = {
     result: "i32",
   },
   bl_program_scratch_bytes: { parameters: ["pointer"], result: "u64" },
+  bl_program_measure: {
+    parameters: [
+      "pointer", // bl_runtime *rt
+      "u32", //     device
+      "buffer", //  const uint8_t *code
+      "u64", //     n_code
+      "buffer", //  const uint64_t *weights  [n_weights, 6]
+      "u64", //     n_weights
+      "buffer", //  const uint32_t *caches
+      "u64", //     n_cache_words
+      "buffer", //  uint64_t *out
+      ...ERR,
+    ],
+    result: "i32",
+  },
   bl_program_step: {
     parameters: [
       "pointer", // bl_program *program

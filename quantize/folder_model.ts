@@ -72,7 +72,8 @@ export function openFolderModel(dir: string, options: PrepareOptions = {}): Fold
       throw missingTensor(dir, name);
     },
     readTensor: (t) => prepared.readNow(of(t), 0, of(t).n_rows),
-    source: async (t) => range(of(t)) ?? { data: await converting(of(t)) },
+    place: (t) => range(of(t)),
+    make: (t) => converting(of(t)),
     close: () => prepared.close(),
     [Symbol.dispose]: () => prepared.close(),
   };

@@ -12,10 +12,9 @@ export async function modelDigest(file: ModelSource, more: string): Promise<stri
   const parts: Uint8Array[] = [];
   const encoder = new TextEncoder();
   for (const tensor of file.tensors) {
-    parts.push(encoder.encode(`${tensor.name} ${tensor.type} ${tensor.ne.join(",")}\n`));
-    const source = await file.source(tensor);
-    const bytes = "data" in source ? source.data.slice(0, SAMPLE) : readSome(source.path, source.offset, source.bytes);
-    parts.push(bytes);
+    parts.push(encoder.encode(`${tensor.name} ${tensor.type.name} ${tensor.ne.join(",")}\n`));
+    const place = file.place(tensor); // what is converted while it loads is told by the others
+    if (place) parts.push(readSome(place.path, place.offset, place.bytes));
   }
   parts.push(encoder.encode(more));
   const all = new Uint8Array(await new Blob(parts as BlobPart[]).arrayBuffer());

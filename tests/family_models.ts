@@ -812,6 +812,7 @@ function wanted(model: FamilyModel, metadata: Metadata): { tensors: TensorInfo[]
     find: (name) => known.get(name) as GgufTensor | undefined,
     tensor: (name) => known.get(name) as GgufTensor,
     readTensor: (t) => new Uint8Array(4 * t.ne.reduce((a, b) => a * b, 1)),
+    place: () => undefined,
   };
   const arch = architectureOf(file), spec = arch.spec(new Keys(file, model.arch));
   // An optional tensor is found, in a shape that is never right: the complaint tells the right one.
@@ -907,5 +908,6 @@ export function familyFile(name: string): ModelFile {
       return t;
     },
     readTensor: (t) => new Uint8Array(numbers(model, t, 1).buffer),
+    place: () => undefined,
   };
 }

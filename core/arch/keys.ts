@@ -6,7 +6,7 @@
 import { ModelError } from "../errors.ts";
 import type { GgufTensor } from "../gguf/header.ts";
 import type { Metadata } from "../gguf/metadata.ts";
-import type { TensorSource } from "../program/backend.ts";
+import type { FileRange } from "../program/backend.ts";
 
 /** A tensor of a model, wherever its bytes are. */
 export type ModelTensor = Pick<GgufTensor, "name" | "type" | "ne" | "bytes">;
@@ -30,12 +30,14 @@ export interface ModelFile {
   tensor(name: string): ModelTensor;
   /** All bytes of a tensor. Not to be written to. */
   readTensor(t: ModelTensor): Uint8Array;
+  /** Where a tensor's bytes are; undefined where no file has them as they are. */
+  place(t: ModelTensor): FileRange | undefined;
 }
 
 /** What a model is loaded from: a GGUF file, or a checkpoint seen as the file it would become. */
 export interface ModelSource extends ModelFile, Disposable {
-  /** A tensor for a backend: its place in a file, or its bytes where no file has them as they are. */
-  source(t: ModelTensor): TensorSource | Promise<TensorSource>;
+  /** Bytes of a tensor that has no place: they are made. */
+  make(t: ModelTensor): Promise<Uint8Array>;
   /** Closes the files. */
   close(): void;
 }

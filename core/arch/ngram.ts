@@ -61,5 +61,5 @@ export function ngramRows(
       }
     },
   }, [primes.length]);
-  return op.get_rows(op.weights()(s.table, [s.width, s.n_rows]), rows).flat();
+  return op.get_rows(op.weights()(s.table, [s.width, s.n_rows]), rows, { host: true }).flat();
 }

@@ -3,21 +3,14 @@
  * library) decide what to sample; nothing of theirs is in here.
  * @module
  */
-import { EngineError, UsageError } from "../errors.ts";
+import { EngineError } from "../errors.ts";
 import { bindModel, buildProgram, type Model, OUTPUTS } from "../arch/model.ts";
 import type { ModelSource, Spec } from "../arch/mod.ts";
-import { chooseContext } from "../plan/context.ts";
-import { type CacheType, PAGE_SIZE, type Plan, planModel } from "../plan/plan.ts";
-import type {
-  Backend,
-  CacheHandle,
-  DeviceInfo,
-  ProgramHandle,
-  StepInput,
-  TensorHandle,
-  TensorSource,
-} from "../program/backend.ts";
+import { bucketOf, type CacheType, PAGE_SIZE, type Plan } from "../plan/plan.ts";
+import type { Backend, CacheHandle, ProgramHandle, StepInput, TensorHandle, TensorSource } from "../program/backend.ts";
 import type { Program, WeightDesc } from "../program/program.ts";
+import { planEngine, type PlannedEngine } from "./planning.ts";
+import { type ExpertRank, Residency } from "./residency.ts";
 import { noPages, PageList, PagePool } from "./pages.ts";
 import { type KeptPoint, Sequence, type SequenceOwner } from "./sequence.ts";
 import { restoreSnapshot, type Snapshot, takeSnapshot } from "./snapshot.ts";
@@ -39,12 +32,23 @@ export interface EngineOptions {
   readonly n_seq?: number;
   /** The most token rows of one native step. */
   readonly n_ubatch?: number;
+  /** The most output rows of one native step: whole rows of logits are large. Default: `n_ubatch`. */
+  readonly n_out?: number;
   /** Element type of cached keys; f16 where left out. */
   readonly cacheTypeK?: CacheType;
   /** Element type of cached values; f16 where left out. */
   readonly cacheTypeV?: CacheType;
   /** Candidates per output row. */
   readonly topK?: number;
+  /** Bytes of host memory that the model may take. Default: what is free. */
+  readonly hostRoom?: number;
+  /**
+   * Slots of experts in host memory, where the room is not to decide.
+   * @internal
+   */
+  readonly slots?: number;
+  /** Rows that each expert computed in earlier work: which ones stay in memory first, where not all do. */
+  readonly rank?: ExpertRank;
   /** Called while weights load. */
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
   /** Called with what the file holds and the architecture does not use. */
@@ -98,10 +102,6 @@ interface Part {
   readonly keep: boolean;
 }
 
-function nextPowerOfTwo(n: number): number {
-  return n <= 1 ? 1 : 2 ** Math.ceil(Math.log2(n));
-}
-
 /** The forward pass over any number of sequences. Close it by holding it with `using`. */
 export class Engine implements Disposable {
   /**
@@ -111,11 +111,21 @@ export class Engine implements Disposable {
   readonly spec: Spec;
   /** Size of the vocabulary. */
   readonly n_vocab: number;
+  /** @internal */
+  readonly model: Model;
+  readonly plan: Plan;
+  readonly n_ctx: number;
+  readonly n_ubatch: number;
+  /** The most output rows of one native step. */
+  readonly n_out: number;
+  readonly topK: number;
   /** Why `n_ctx` is what it is, where nobody asked for it. */
-  contextReason: string | undefined;
+  readonly contextReason: string | undefined;
   /** @internal */
   readonly caches: CacheHandle[] = [];
   readonly #weights = new Map<string, TensorHandle>();
+  #residency: Residency | undefined;
+  #rank: ExpertRank | undefined;
   readonly #programs = new Map<string, { program: Program; handle: ProgramHandle }>();
   readonly #pools: readonly PagePool[];
   /** Points that sequences keep, oldest first. */
@@ -127,13 +137,16 @@ export class Engine implements Disposable {
     /** Where weights come from. */
     private readonly file: ModelSource,
     readonly backend: Backend,
-    /** @internal */
-    readonly model: Model,
-    readonly plan: Plan,
-    readonly n_ctx: number,
-    readonly n_ubatch: number,
-    readonly topK: number,
+    planned: PlannedEngine,
   ) {
+    const { model, plan } = planned;
+    this.model = model;
+    this.plan = plan;
+    this.n_ctx = planned.n_ctx;
+    this.n_ubatch = planned.n_ubatch;
+    this.n_out = planned.n_out;
+    this.topK = planned.topK;
+    this.contextReason = planned.contextReason;
     this.spec = model.spec;
     this.n_vocab = model.spec.n_vocab;
     this.#pools = plan.caches.map((c) => new PagePool(c.n_pages, c.page_size));
@@ -165,40 +178,10 @@ export class Engine implements Disposable {
    * @internal
    */
   static plan(file: ModelSource, backend: Backend, options: EngineOptions = {}): Engine {
-    const model = bindModel(file);
-    const n_ubatch = options.n_ubatch ?? 512;
-    const index = options.device ?? 0;
-    const device = backend.devices.find((d) => d.index === index);
-    if (!device) {
-      throw new UsageError("usage.device", `Cannot use device ${index}: expected 0 to ${backend.devices.length - 1}`, {
-        at: { got: index, devices: backend.devices.map((d) => d.name) },
-      });
-    }
-    const contexts = options.contexts ?? 1;
-    const planFor = (n_ctx: number, device: DeviceInfo) =>
-      planModel(model, {
-        device,
-        n_ctx,
-        n_cache: Math.max(options.n_cache ?? n_ctx * contexts, n_ctx),
-        n_seq: options.n_seq ?? contexts,
-        n_ubatch,
-        cacheTypeK: options.cacheTypeK ?? "f16",
-        cacheTypeV: options.cacheTypeV ?? "f16",
-      });
-    const chosen = options.n_ctx === undefined ? chooseContext(model.spec.n_ctx_train, device, planFor) : undefined;
-    const n_ctx = options.n_ctx ?? chosen!.n_ctx;
-    for (const [name, value] of [["n_ctx", n_ctx], ["n_ubatch", n_ubatch]] as const) {
-      if (!Number.isInteger(value) || value < 1) {
-        throw new UsageError("usage.value", `Cannot use ${name} = ${value}: expected a whole number of at least 1`, {
-          at: { name, got: value },
-        });
-      }
-    }
-    const plan = planFor(n_ctx, device);
-    for (const warning of model.warnings) options.onWarning?.(warning);
-    const topK = Math.min(options.topK ?? 64, model.spec.n_vocab);
-    const engine = new Engine(file, backend, model, plan, n_ctx, nextPowerOfTwo(n_ubatch), topK);
-    engine.contextReason = chosen?.reason;
+    const planned = planEngine(bindModel(file), backend, options);
+    for (const warning of planned.model.warnings) options.onWarning?.(warning);
+    const engine = new Engine(file, backend, planned);
+    engine.#rank = options.rank;
     return engine;
   }
 
@@ -232,6 +215,11 @@ export class Engine implements Disposable {
     return new Sequence(this.#owner, lists, [...snapshot.tokens]);
   }
 
+  /** The pools of experts; undefined where all weights are resident, and before they are loaded. */
+  get residency(): Residency | undefined {
+    return this.#residency;
+  }
+
   /** Tokens that could still be cached, over all sequences. */
   get n_free(): number {
     const full = this.#pools.filter((_, i) => this.plan.caches[i].window === 0 && !this.plan.caches[i].state);
@@ -259,6 +247,8 @@ export class Engine implements Disposable {
     for (const p of this.#programs.values()) p.handle[Symbol.dispose]();
     for (const c of this.caches) c[Symbol.dispose]();
     for (const w of this.#weights.values()) w[Symbol.dispose]();
+    this.#residency?.[Symbol.dispose]();
+    this.#residency = undefined;
     this.#programs.clear();
     this.#weights.clear();
   }
@@ -326,28 +316,30 @@ export class Engine implements Disposable {
   }
 
   /**
-   * Requests in order, cut into steps of at most `n_ubatch` rows. A prompt of a sequence that cannot be cut back everywhere is also cut at
+   * Requests in order, cut into steps of at most `n_ubatch` rows and `n_out` output rows. A prompt of a sequence that cannot be cut back everywhere is also cut at
    * the last page's start: the points kept there and at its end are where the next request of a conversation begins.
    */
   #cut(requests: readonly StepRequest[]): Part[][] {
     const steps: Part[][] = [];
-    let rows = this.n_ubatch;
+    let rows = this.n_ubatch, outputs = 0;
     requests.forEach((r, request) => {
       const n = r.tokens.length;
       const keeps = (r.keep ?? n > 1) && n > 0 && !r.sequence.rewindable;
       const start = r.sequence.length;
       const stop = keeps ? Math.floor((start + n - 1) / PAGE_SIZE) * PAGE_SIZE - start : 0;
       for (let from = 0; from < n;) {
-        if (rows === this.n_ubatch) {
+        if (rows === this.n_ubatch || (outputs === this.n_out && r.output !== "none")) {
           steps.push([]);
-          rows = 0;
+          rows = outputs = 0;
         }
         let to = Math.min(n, from + this.n_ubatch - rows);
+        if (r.output === "all") to = Math.min(to, from + this.n_out - outputs);
         if (from < stop && to > stop) to = stop;
         steps[steps.length - 1].push({ request, from, to, keep: keeps && (to === stop || to === n) });
         rows += to - from;
+        if (r.output !== "none") outputs += r.output === "all" ? to - from : to === n ? 1 : 0;
         // A sequence has one run of rows in a step.
-        if (to === stop && to < n) rows = this.n_ubatch;
+        if (to < n) rows = this.n_ubatch;
         from = to;
       }
     });
@@ -427,6 +419,7 @@ export class Engine implements Disposable {
       ? []
       : [OUTPUTS.ids, OUTPUTS.top, OUTPUTS.lse, OUTPUTS.target, ...(wantFull ? [OUTPUTS.logits] : [])];
     const got = await handle.step(input, names);
+    this.#residency?.afterStep(n_tok);
     for (const p of parts) {
       const { sequence } = requests[p.request];
       for (const list of sequence.lists) list.settle();
@@ -446,15 +439,12 @@ export class Engine implements Disposable {
 
   /** The program of the smallest bucket that holds a step; made at first use. */
   #program(n_tok: number, n_out: number): { program: Program; handle: ProgramHandle } {
-    const rows = nextPowerOfTwo(n_tok);
-    // Few sizes of outputs: one row, some slots, or every row.
-    const out = [1, 8, 64].find((n) => n_out <= n && n <= rows) ?? rows;
-    const key = `${rows},${out}`;
+    const bucket = bucketOf(n_tok, n_out, this.n_ctx);
+    const key = `${bucket.n_tok},${bucket.n_out}`;
     const known = this.#programs.get(key);
     if (known) return known;
-    const bucket = { n_tok: rows, n_out: out, n_seq: rows, n_page: Math.ceil(this.n_ctx / PAGE_SIZE) };
     const program = buildProgram(this.model, bucket, this.topK, this.plan.device.index);
-    const weights = program.weights.map((w) => this.#weights.get(w.name)!);
+    const weights = program.weights.map((w) => this.#residency?.tensor(w.name) ?? this.#weights.get(w.name)!);
     const handle = this.backend.createProgram(program, weights, this.caches);
     const made = { program, handle };
     this.#programs.set(key, made);
@@ -472,16 +462,18 @@ export class Engine implements Disposable {
     }
     // Any bucket's program says what each weight is used for.
     const { weights } = buildProgram(this.model, { n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, this.topK, 0);
-    const device = this.plan.device.index;
+    const device = this.plan.device.index, { pools } = this.plan;
+    if (pools.length > 0) this.#residency = Residency.open(this.backend, device, pools, this.file, this.#rank);
+    const queue = weights.filter((w) => this.#residency?.tensor(w.name) === undefined);
+    const total = queue.reduce((n, w) => n + (w.constant ? 0 : this.file.tensor(w.name).bytes), 0);
     let done = 0;
-    const queue = [...weights];
     const worker = async () => {
       for (let w = queue.shift(); w !== undefined; w = queue.shift()) {
         const { type, ne, uses } = w;
         const handle = await this.backend.loadTensor({ device, type, ne, uses, source: await this.#source(w) });
         this.#weights.set(w.name, handle);
         done += w.constant ? 0 : this.file.tensor(w.name).bytes;
-        onProgress?.(done, this.plan.weight_bytes);
+        onProgress?.(done, total);
       }
     };
     // A failure ends the queue. It is thrown after the loads under way have ended: what they load into must outlive them.
@@ -490,12 +482,13 @@ export class Engine implements Disposable {
     );
     const failed = ended.find((e) => e.status === "rejected");
     if (failed) throw failed.reason;
+    await this.#residency?.fill();
   }
 
   async #source(w: WeightDesc): Promise<TensorSource> {
     if (w.constant) return { data: bytesOf(w.constant) };
     const t = this.file.tensor(w.name);
-    if (!w.decode) return await this.file.source(t);
+    if (!w.decode) return this.file.place(t) ?? { data: await this.file.make(t) };
     const n = w.ne.reduce((a, b) => a * b, 1);
     return { data: bytesOf(await this.backend.dequantize(t.type, this.file.readTensor(t), n)) };
   }

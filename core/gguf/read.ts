@@ -114,7 +114,7 @@ export class GgufFile implements Disposable {
   }
 
   /** Where the bytes of a tensor are. */
-  source(t: GgufTensor): { path: string; offset: number; bytes: number } {
+  place(t: GgufTensor): { path: string; offset: number; bytes: number } {
     return { path: t.path, offset: t.offset, bytes: t.bytes };
   }
 
@@ -127,6 +127,11 @@ export class GgufFile implements Disposable {
       throw new RangeError(`bytes ${start} to ${start + length} of tensor ${t.name}, which has ${t.bytes}`);
     }
     return this.#sources[t.shard].read(t.offset + start, length);
+  }
+
+  /** The same, later. */
+  make(t: GgufTensor): Promise<Uint8Array> {
+    return Promise.resolve(this.readTensor(t));
   }
 
   /** Bytes of a file of the set, whatever is there. Not to be written to. */

@@ -51,6 +51,58 @@ export interface TensorHandle extends Disposable {
   readonly deviceBytes: number;
 }
 
+/** A pool of slots, each of which holds one expert of one layer. */
+export interface PoolSpec {
+  readonly device: number;
+  readonly slot_bytes: number;
+  readonly n_slots: number;
+}
+
+/** A routed weight `[n_in, n_out, n_expert]` of a pool. */
+export interface PooledTensor {
+  /** The tensors of one layer, numbered from 0 in the order they are added. */
+  readonly group: number;
+  readonly type: GgmlType;
+  readonly ne: readonly number[];
+}
+
+/** What a pool counted since it was made. */
+export interface PoolCounts {
+  readonly read_bytes: number;
+  readonly n_reads: number;
+  /** Time that steps waited for reads. */
+  readonly wait_ms: number;
+  /** Slots that hold an expert. */
+  readonly n_held: number;
+  /** Reads pass the system's page cache by. */
+  readonly direct: boolean;
+  readonly groups: readonly {
+    /** Experts that were there when an op needed them. */
+    readonly hits: number;
+    readonly misses: number;
+    /** Rows that each expert computed. */
+    readonly rows: Float64Array;
+  }[];
+}
+
+/** Slots that experts are read into while steps run. An answer never depends on what they hold. */
+export interface PoolHandle extends Disposable {
+  /** Of the slots and of what is read into. */
+  readonly bytes: number;
+  /** @throws {NativeError} `native.argument`, `native.io` */
+  addTensor(spec: PooledTensor, source: FileRange): TensorHandle;
+  /**
+   * Names a file with the same bytes as another that the pool reads.
+   * @throws {NativeError} `native.io` when the sizes differ
+   */
+  addCopy(of: string, copy: string): void;
+  /** Experts with a 1 stay longer than those with a 0. */
+  seat(group: number, seated: Uint8Array): void;
+  /** Reads the experts with a 1 that are not there. @throws {NativeError} `native.io` */
+  fill(): Promise<void>;
+  counts(): PoolCounts;
+}
+
 export interface CacheSpec {
   readonly device: number;
   /** One entry per stream: element type (f32, f16 or q8_0), elements of a row, and positions for which there is a row. */
@@ -118,10 +170,21 @@ export interface Backend extends Disposable {
   /** @internal */
   createCache(spec: CacheSpec): CacheHandle;
   /**
+   * @throws {NativeError} `native.unsupported` on a device that has no pools
+   * @internal
+   */
+  createPool(spec: PoolSpec): PoolHandle;
+  /**
    * `weights` in the order of `program.weights`.
    * @internal
    */
   createProgram(program: Program, weights: readonly TensorHandle[], caches: readonly CacheHandle[]): ProgramHandle;
+  /**
+   * Bytes of scratch memory that a program needs on a device, before there are weights and caches; undefined where the device
+   * cannot tell.
+   * @internal
+   */
+  measureProgram(program: Program, device: number, caches: readonly Omit<CacheSpec, "device">[]): number | undefined;
 
   /**
    * Encodes rows; bit-exact on every backend. Gives `dst` back.

@@ -37,7 +37,7 @@ export const KIND = { SCRATCH: 0, WEIGHT: 1, INPUT: 2, VIEW: 3 } as const;
 export const INPUT = { TOKENS: 0, POSITIONS: 1, SEQS: 2, OUT_ROWS: 3, TARGETS: 4, DERIVED: 5 } as const;
 
 /** `BL_USE_*`: what a weight is read by. */
-export const USE = { MUL_MAT: 1, ROWS: 2, VECTOR: 4 } as const;
+export const USE = { MUL_MAT: 1, ROWS: 2, VECTOR: 4, HOST: 8 } as const;
 
 export type Ne = readonly [number, number, number, number];
 
@@ -299,9 +299,12 @@ export class Ops {
 
   // --- ops --------------------------------------------------------------------------------------------------------------
 
-  /** Rows of a table: `[n, m.., R]` for ids `[m.., R]`. An i32 table gives i32. */
-  get_rows(table: T, ids: T): T {
-    this.#use(table, USE.ROWS);
+  /**
+   * Rows of a table: `[n, m.., R]` for ids `[m.., R]`. An i32 table gives i32. `host`: the table is large and its ids are a step's
+   * inputs, so that a card leaves it in host memory.
+   */
+  get_rows(table: T, ids: T, options: { host?: boolean } = {}): T {
+    this.#use(table, options.host ? USE.ROWS | USE.HOST : USE.ROWS);
     const type = this.#tensors[table.id].type.name === "i32" ? I32 : F32;
     return this.#op("GET_ROWS", [table, ids], [table.ne[0], ...ids.ne], [], ids.rows, type);
   }

@@ -146,8 +146,10 @@ export function openReferenceBackend(): Backend {
     devices,
     loadTensor: (spec) => Promise.resolve(new ReferenceTensor(spec)),
     createCache: (spec) => new ReferenceCache(spec),
+    createPool: () => nativeOnly("keep experts in a pool"),
     createProgram: (program, weights, caches) =>
       new ReferenceProgram(program, weights as ReferenceTensor[], caches as ReferenceCache[]),
+    measureProgram: () => undefined,
     quantize: (_: QuantizeJob) => nativeOnly("encode tensors"),
     dequantize: (type, src, n) => Promise.resolve(dequantize(type, src, n)),
     checkData: () => nativeOnly("check tensor data"),

@@ -5,6 +5,7 @@
 
 #include "../runtime/device.h"
 #include "exec.h"
+#include "expert_pool.h"
 #include "kernels.h"
 #include "tensor.h"
 
@@ -55,13 +56,28 @@ class CpuDevice : public Device {
 
   std::unique_ptr<DeviceCache> create_cache(const CacheShape &shape) override { return std::make_unique<CpuCache>(shape); }
 
+  std::unique_ptr<DevicePool> create_pool(uint64_t slot_bytes, uint32_t n_slots) override {
+    return std::make_unique<ExpertPool>(slot_bytes, n_slots);
+  }
+
   std::unique_ptr<Exec> compile(const Program &program, const std::vector<DeviceTensor *> &weights,
                                 const std::vector<DeviceCache *> &caches) override {
-    return std::make_unique<CpuExec>(pool_, program, weights, caches);
+    auto exec = std::make_unique<CpuExec>(pool_, scratch_, program, weights, caches);
+    scratch_->need(exec->shared_bytes());
+    return exec;
+  }
+
+  std::unique_ptr<DeviceTensor> describe_tensor(uint32_t type, uint32_t uses) override { return std::make_unique<DescribedTensor>(type, uses); }
+
+  std::unique_ptr<DeviceCache> describe_cache() override { return std::make_unique<CpuCache>(); }
+
+  uint64_t measure(const Program &program, const std::vector<DeviceTensor *> &weights, const std::vector<DeviceCache *> &caches) override {
+    return CpuExec(pool_, std::make_shared<HostScratch>(), program, weights, caches).scratch_bytes();
   }
 
  private:
   ThreadPool &pool_;
+  std::shared_ptr<HostScratch> scratch_ = std::make_shared<HostScratch>();
 };
 
 }  // namespace

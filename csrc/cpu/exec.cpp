@@ -5,25 +5,27 @@
 #include <cmath>
 #include <cstring>
 
+#include "expert_pool.h"
+
 namespace bl {
 
-CpuExec::CpuExec(ThreadPool &pool, const Program &program, const std::vector<DeviceTensor *> &weights,
+CpuExec::CpuExec(ThreadPool &pool, std::shared_ptr<HostScratch> scratch, const Program &program, const std::vector<DeviceTensor *> &weights,
                  const std::vector<DeviceCache *> &caches)
-    : pool_(pool), k_(kernels()), p_(program), matmul_(pool, k_) {
+    : pool_(pool), k_(kernels()), p_(program), scratch_(std::move(scratch)), matmul_(pool, k_) {
   for (DeviceTensor *w : weights) weights_.push_back(dynamic_cast<CpuTensor *>(w));
   for (DeviceCache *c : caches) caches_.push_back(dynamic_cast<CpuCache *>(c));
-  arena_ = Buffer(p_.arena_bytes[0], "scratch");
+  arena_ = Scratch(scratch_, p_.arena_bytes[0]);
   heaps_.resize(pool.size());
   scores_.resize(pool.size());
   for (const Op &op : p_.ops) prepare(op);
-  matmul_.allocate();
-  buffer_ = Buffer(buffer_floats_ * 4 * pool.size(), "rows of caches and states");
+  matmul_.allocate(scratch_);
+  buffer_ = Scratch(scratch_, buffer_floats_ * 4 * pool.size());
   for (int i = 0; i < 2; i++) {
-    list_[i] = Buffer(list_rows_[i] * p_.n_tok * 4, "selected rows");
-    n_list_[i] = Buffer(list_rows_[i] == 0 ? 0 : p_.n_tok * 4, "selected rows");
+    list_[i] = Scratch(scratch_, list_rows_[i] * p_.n_tok * 4);
+    n_list_[i] = Scratch(scratch_, list_rows_[i] == 0 ? 0 : p_.n_tok * 4);
   }
-  index_scores_ = Buffer(index_rows_ * INDEX_BATCH * 4, "scores of rows");
-  index_list_ = Buffer(index_rows_ * INDEX_BATCH * 4, "candidate rows");
+  index_scores_ = Scratch(scratch_, index_rows_ * INDEX_BATCH * 4);
+  index_list_ = Scratch(scratch_, index_rows_ * INDEX_BATCH * 4);
 }
 
 // Room and tables that an op needs.
@@ -36,6 +38,8 @@ void CpuExec::prepare(const Op &op) {
     case BL_OP_MUL_MAT_ID: {
       const Tensor &x = p_.tensors[op.src[1]];
       const uint64_t n_rows = op.code == BL_OP_MUL_MAT ? x.elems() / x.dim[0] : p_.tensors[op.src[2]].elems();
+      if (op.code == BL_OP_MUL_MAT && dynamic_cast<const PooledTensor *>(&weight(op.src[0])) != nullptr)
+        fail(BL_ERR_UNSUPPORTED, "Cannot create program: MUL_MAT reads weight %u, which is in a pool, expected MUL_MAT_ID", p_.tensors[op.src[0]].ref);
       matmul_.reserve(n_rows, weight(op.src[0]));
       break;
     }
@@ -71,6 +75,7 @@ void CpuExec::prepare(const Op &op) {
         if (known.first == id) return;
       const uint64_t n_tap = p_.tensors[id].ne[0], n = p_.tensors[id].ne[1];
       taps_.emplace_back(id, Buffer(n_tap * n * 4, "convolution weights"));
+      if (vector(id) == nullptr) return;  // described
       float *out = taps_.back().second.floats();
       for (uint64_t c = 0; c < n; c++)
         for (uint64_t j = 0; j < n_tap; j++) out[j * n + c] = vector(id)[c * n_tap + j];
@@ -81,9 +86,7 @@ void CpuExec::prepare(const Op &op) {
 }
 
 uint64_t CpuExec::scratch_bytes() const {
-  uint64_t n = arena_.size() + buffer_.size() + matmul_.bytes() + index_scores_.size() + index_list_.size();
-  for (int i = 0; i < 2; i++) n += list_[i].size() + n_list_[i].size();
-  for (const Angles &a : angles_) n += a.table.size();
+  uint64_t n = scratch_.bytes();
   for (const auto &t : taps_) n += t.second.size();
   return n;
 }
@@ -96,7 +99,7 @@ CpuExec::Angles &CpuExec::angles(const Op &op) {
   for (Angles &a : angles_)
     if (a.inv_freq == inv_freq && a.mscale == mscale && a.shift == shift && a.inverse == inverse) return a;
   const uint64_t n = p_.tensors[inv_freq].ne[0];
-  angles_.push_back({inv_freq, mscale, shift, inverse, Buffer(2 * n * p_.n_tok * 4, "rotation angles")});
+  angles_.push_back({inv_freq, mscale, shift, inverse, Scratch(scratch_, 2 * n * p_.n_tok * 4)});
   return angles_.back();
 }
 
@@ -127,6 +130,7 @@ void CpuExec::find_runs() {
 }
 
 void CpuExec::step(const StepInput &input, uint8_t *output, uint64_t mask) {
+  scratch_.memory()->need(scratch_.bytes());
   in_ = &input;
   find_runs();
   // Angles are the f32 product of position and inverse frequency; their cosine and sine are taken in f64 and rounded once.

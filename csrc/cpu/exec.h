@@ -32,8 +32,11 @@ constexpr uint64_t INDEX_BATCH = 16;  // token rows whose scores INDEX keeps at 
 
 class CpuExec : public Exec {
  public:
-  CpuExec(ThreadPool &pool, const Program &program, const std::vector<DeviceTensor *> &weights, const std::vector<DeviceCache *> &caches);
+  // Weights and caches may be described only; the program is measured then and cannot run.
+  CpuExec(ThreadPool &pool, std::shared_ptr<HostScratch> scratch, const Program &program, const std::vector<DeviceTensor *> &weights,
+          const std::vector<DeviceCache *> &caches);
   uint64_t scratch_bytes() const override;
+  uint64_t shared_bytes() const { return scratch_.bytes(); }  // of it, what other programs use as well
   void step(const StepInput &input, uint8_t *output, uint64_t mask) override;
 
  private:
@@ -43,7 +46,7 @@ class CpuExec : public Exec {
     float mscale;
     int32_t shift;
     bool inverse;
-    Buffer table;  // cos [n_tok, n], sin [n_tok, n]
+    Scratch table;  // cos [n_tok, n], sin [n_tok, n]
   };
   const uint8_t *data(uint32_t id) const;  // element 0 of row 0 of an activation or a step input
   const float *f32(uint32_t id) const { return reinterpret_cast<const float *>(data(id)); }
@@ -98,19 +101,20 @@ class CpuExec : public Exec {
   const Program &p_;
   std::vector<const CpuTensor *> weights_;
   std::vector<CpuCache *> caches_;
-  Buffer arena_;
+  ScratchLayout scratch_;
+  Scratch arena_;
   Matmul matmul_;
   std::vector<Angles> angles_;
   std::vector<std::pair<uint32_t, Buffer>> taps_;  // CONV weights by tensor id, [K][C]
-  Buffer buffer_;                                  // buffer_floats_ for each thread: attention, POOL, INDEX, DELTA
+  Scratch buffer_;                                 // buffer_floats_ for each thread: attention, POOL, INDEX, DELTA
   uint64_t buffer_floats_ = 0;
   uint64_t list_rows_[2] = {0, 0};                 // numbers that a token row lists in a segment at most
-  Buffer list_[2], n_list_[2];
+  Scratch list_[2], n_list_[2];
   uint64_t index_rows_ = 0;                        // rows of a stream that an INDEX scores for one token row at most
-  Buffer index_scores_, index_list_;               // INDEX_BATCH token rows of them
+  Scratch index_scores_, index_list_;              // INDEX_BATCH token rows of them
   std::vector<RowBlock> runs_;  // the rows of each sequence
   std::vector<RowBlock> blocks_;
-  std::vector<uint32_t> expert_count_, expert_row_;
+  std::vector<uint32_t> expert_count_, expert_row_, used_experts_;
   std::vector<std::vector<std::pair<float, int32_t>>> heaps_;  // by thread
   std::vector<std::vector<float>> scores_;                     // by thread
   const StepInput *in_ = nullptr;

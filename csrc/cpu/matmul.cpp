@@ -61,13 +61,13 @@ void Matmul::reserve(uint64_t n_rows, const CpuTensor &w) {
   }
 }
 
-void Matmul::allocate() {
-  acts_ = Buffer(act_bytes_, "encoded rows");
-  coded_ = Buffer(pool_.size() * n_coded_ * sizeof(Coded), "coded weight rows");
-  groups_ = Buffer(pool_.size() * group_bytes_, "groups of coded rows");
-  wide_ = Buffer(pool_.size() * wide_bytes_, "expanded weights");
-  weight_rows_ = Buffer(pool_.size() * row_floats_ * 4, "decoded weight rows");
-  panels_ = Buffer(pool_.size() * panel_floats_ * 4, "panels of weights");
+void Matmul::allocate(ScratchLayout &layout) {
+  acts_ = Scratch(layout, act_bytes_);
+  coded_ = Scratch(layout, pool_.size() * n_coded_ * sizeof(Coded));
+  groups_ = Scratch(layout, pool_.size() * group_bytes_);
+  wide_ = Scratch(layout, pool_.size() * wide_bytes_);
+  weight_rows_ = Scratch(layout, pool_.size() * row_floats_ * 4);
+  panels_ = Scratch(layout, pool_.size() * panel_floats_ * 4);
 }
 
 void Matmul::clear(size_t n_output) {
@@ -107,7 +107,7 @@ void Matmul::packed_groups(const MatmulPart &part, uint64_t begin, uint64_t end,
   const LayoutInfo info = layout_info(w.layout);
   const uint64_t n_in = w.ne[0], n_out = w.ne[1], n_block = n_in / info.block, group_bytes = n_block * info.bytes;
   const uint64_t n_record = act_records(n_in);
-  const uint8_t *groups = w.packed + part.matrix * w.matrix_bytes;
+  const uint8_t *groups = part.matrix;
   const ActRow *acts = reinterpret_cast<const ActRow *>(acts_.data()) + set.begin * n_record;
   const PackedDot *dot = k_.packed[uint32_t(w.layout) - 1];
   const ManyDot &many = k_.many[uint32_t(w.layout) - 1];
@@ -140,7 +140,7 @@ void Matmul::coded_groups(const MatmulPart &part, uint64_t begin, uint64_t end, 
   const uint64_t n_in = w.ne[0], n_record = act_records(n_in), stop = std::min(w.ne[1], end * GROUP);
   const ActRow *acts = reinterpret_cast<const ActRow *>(acts_.data()) + set.begin * n_record;
   const CodedKernels &coded = k_.coded[coded_type(w.type)];
-  const uint8_t *weights = w.rows + part.matrix * w.matrix_bytes;
+  const uint8_t *weights = part.matrix;
   Coded *buffer = reinterpret_cast<Coded *>(coded_.data()) + thread * n_coded_;
   float *const *rows = y[part.output].data() + set.begin;
   const bool together = coded.group != nullptr && set.count >= MANY_FROM;
@@ -192,7 +192,7 @@ void Matmul::row_groups(const MatmulPart &part, uint64_t begin, uint64_t end, ui
   float *decoded = weight_rows_.floats() + thread * row_floats_;
   float *const *rows = y[part.output].data() + set.begin;
   const auto weight_row = [&](uint64_t o, float *decoded) {
-    const uint8_t *row = w.rows + part.matrix * w.matrix_bytes + o * w.row_bytes;
+    const uint8_t *row = part.matrix + o * w.row_bytes;
     if (is_float(w.type)) return row;
     dequantize_row(w.type, row, decoded, n_in);
     return reinterpret_cast<const uint8_t *>(decoded);
@@ -221,7 +221,7 @@ void Matmul::row_groups(const MatmulPart &part, uint64_t begin, uint64_t end, ui
   }
 }
 
-void Matmul::run() {
+void Matmul::run(bool new_rows) {
   if (parts.empty()) return;
   uint64_t n_bytes = 0, n_group = 0;
   bool any_encoded = false;
@@ -232,7 +232,7 @@ void Matmul::run() {
     n_bytes += p.w->ne[1] * p.w->row_bytes * sets[p.set].count;
     any_encoded |= way_of(*p.w) != Way::rows;
   }
-  if (any_encoded) encode(parts[0].w->ne[0]);
+  if (any_encoded && new_rows) encode(parts[0].w->ne[0]);
   // About eight chunks a thread even out what else the machine does; less work than MIN_WORK stays on the caller.
   const uint64_t chunks = std::max<uint64_t>(1, std::min<uint64_t>(8 * pool_.size(), n_bytes / MIN_WORK));
   const uint64_t grain = pool_.size() == 1 ? n_group : (n_group + chunks - 1) / chunks;

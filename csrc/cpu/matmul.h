@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "../runtime/thread_pool.h"
-#include "buffer.h"
 #include "kernels.h"
+#include "scratch.h"
 #include "tensor.h"
 
 namespace bl {
@@ -18,10 +18,10 @@ struct RowSet {
 
 // One matrix applied to one row set.
 struct MatmulPart {
-  const CpuTensor *w;
-  uint64_t matrix;   // which of w's matrices
-  uint32_t set;      // index of the row set
-  uint32_t output;   // index of the job's output lists
+  const CpuTensor *w;     // its type, shape and layout
+  const uint8_t *matrix;  // one of w's
+  uint32_t set;           // index of the row set
+  uint32_t output;        // index of the job's output lists
 };
 
 class Matmul {
@@ -30,16 +30,16 @@ class Matmul {
 
   // Makes room for jobs of up to n_rows rows against matrices of w.
   void reserve(uint64_t n_rows, const CpuTensor &w);
-  void allocate();
-  uint64_t bytes() const { return acts_.size() + coded_.size() + groups_.size() + weight_rows_.size() + wide_.size() + panels_.size(); }
+  void allocate(ScratchLayout &layout);
 
-  // The job. Fill, then run(): x[row], y[output][row] over the rows of all sets.
+  // The job. Fill, then run(): x[row], y[output][row] over the rows of all sets. More parts of the same rows may follow: fill `parts`
+  // anew, then run(false).
   std::vector<const float *> x;
   std::vector<std::vector<float *>> y;
   std::vector<RowSet> sets;
   std::vector<MatmulPart> parts;
   void clear(size_t n_output);
-  void run();
+  void run(bool new_rows = true);
 
  private:
   void encode(uint64_t n_in);
@@ -52,12 +52,12 @@ class Matmul {
   ThreadPool &pool_;
   const Kernels &k_;
   uint64_t act_bytes_ = 0, n_coded_ = 0, group_bytes_ = 0, row_floats_ = 0, wide_bytes_ = 0, panel_floats_ = 0;
-  Buffer acts_;                       // encoded rows, in the order of x
-  Buffer coded_;                      // a group of coded rows for each thread
-  Buffer groups_;                     // two groups of coded rows side by side for each thread
-  Buffer wide_;                       // two expanded groups for each thread
-  Buffer weight_rows_;                // decoded weight rows for each thread
-  Buffer panels_;                     // a panel of float weights and its sums for each thread
+  Scratch acts_;                      // encoded rows, in the order of x
+  Scratch coded_;                     // a group of coded rows for each thread
+  Scratch groups_;                    // two groups of coded rows side by side for each thread
+  Scratch wide_;                      // two expanded groups for each thread
+  Scratch weight_rows_;               // decoded weight rows for each thread
+  Scratch panels_;                    // a panel of float weights and its sums for each thread
   std::vector<uint32_t> first_group_;
 };
 

@@ -3,9 +3,12 @@
 #include <algorithm>
 
 #include "exec.h"
+#include "expert_pool.h"
 
 namespace bl {
 namespace {
+
+constexpr uint32_t PASS_ROWS = 32;  // token rows from which a step is a pass over a prompt, and no sign of what the next tokens need
 
 // One past the last op that may run with op `first`: at most FUSE_WINDOW follow it.
 size_t last_fused(const Program &p, size_t first) { return std::min(p.ops.size(), first + FUSE_WINDOW + 1); }
@@ -34,20 +37,27 @@ size_t CpuExec::mul_mat(size_t first) {
     float *y = result(p_.ops[i].dst[0]);
     for (uint64_t h = 0; h < n_matrix; h++) {
       for (uint64_t r = 0; r < per_set; r++) matmul_.y[output].push_back(y + (r * n_matrix + h) * w.ne[1]);
-      matmul_.parts.push_back({&w, h, uint32_t(h), output});
+      matmul_.parts.push_back({&w, w.matrix(h), uint32_t(h), output});
     }
   }
   matmul_.run();
   return end;
 }
 
-// Rows are sorted by expert (a stable counting sort over (token, slot)); each expert's rows are one row set.
+// Rows are sorted by expert (a stable counting sort over (token, slot)); each expert's rows are one row set. Where the experts are in a
+// pool they are computed as they arrive: a row's numbers depend on its own expert alone, so no order of arrival changes them.
 size_t CpuExec::mul_mat_id(size_t first) {
   const Op &op = p_.ops[first];
   const uint32_t source = op.src[BL_SRC_MUL_MAT_ID_X], ids = op.src[BL_SRC_MUL_MAT_ID_IDS];
+  const auto matrices = [&](size_t i) -> const CpuTensor & { return weight(p_.ops[i].src[BL_SRC_MUL_MAT_ID_W]); };
+  const PooledTensor *pooled = dynamic_cast<const PooledTensor *>(&matrices(first));
+  const auto together = [&](size_t i) {
+    const PooledTensor *other = dynamic_cast<const PooledTensor *>(&matrices(i));
+    return pooled == nullptr ? other == nullptr : other != nullptr && &other->pool == &pooled->pool && other->group == pooled->group;
+  };
   size_t end = first + 1;
   while (end < last_fused(p_, first) && p_.ops[end].code == BL_OP_MUL_MAT_ID && p_.ops[end].src[BL_SRC_MUL_MAT_ID_X] == source &&
-         p_.ops[end].src[BL_SRC_MUL_MAT_ID_IDS] == ids)
+         p_.ops[end].src[BL_SRC_MUL_MAT_ID_IDS] == ids && together(end))
     end++;
   const Lines x = lines(source), id = lines(ids);
   const uint64_t k = id.n, n_rows = rows(ids) * k, n_expert = p_.tensors[op.src[BL_SRC_MUL_MAT_ID_W]].ne[2];
@@ -57,15 +67,14 @@ size_t CpuExec::mul_mat_id(size_t first) {
   for (uint64_t r = 0; r < n_rows; r++) expert_count_[expert(r)]++;
   matmul_.clear(end - first);
   expert_row_.assign(n_expert, 0);
+  used_experts_.clear();
   uint32_t at = 0;
   for (uint64_t e = 0; e < n_expert; e++) {
     expert_row_[e] = at;
     if (expert_count_[e] == 0) continue;
-    const uint32_t set = uint32_t(matmul_.sets.size());
+    used_experts_.push_back(uint32_t(e));
     matmul_.sets.push_back({at, expert_count_[e]});
     at += expert_count_[e];
-    for (size_t i = first; i < end; i++)
-      matmul_.parts.push_back({&weight(p_.ops[i].src[BL_SRC_MUL_MAT_ID_W]), e, set, uint32_t(i - first)});
   }
   matmul_.x.resize(n_rows);
   for (auto &y : matmul_.y) y.resize(n_rows);
@@ -74,7 +83,26 @@ size_t CpuExec::mul_mat_id(size_t first) {
     matmul_.x[to] = x.per_row == 1 ? x.of(r / k) : x.of(r / k, r % k);
     for (size_t i = first; i < end; i++) matmul_.y[i - first][to] = result(p_.ops[i].dst[0]) + r * p_.tensors[p_.ops[i].dst[0]].dim[0];
   }
-  matmul_.run();
+  if (pooled == nullptr) {
+    for (uint32_t set = 0; set < used_experts_.size(); set++)
+      for (size_t i = first; i < end; i++)
+        matmul_.parts.push_back({&matrices(i), matrices(i).matrix(used_experts_[set]), set, uint32_t(i - first)});
+    matmul_.run();
+    return end;
+  }
+  uint64_t tensors = 0;
+  for (size_t i = first; i < end; i++) tensors |= 1ull << static_cast<const PooledTensor &>(matrices(i)).part;
+  ExpertPool::Visit visit(pooled->pool, pooled->group, tensors, used_experts_, expert_count_, in_->n_tok >= PASS_ROWS);
+  std::vector<ExpertPool::Ready> ready;
+  for (bool new_rows = true; visit.next(ready); new_rows = false) {
+    matmul_.parts.clear();
+    for (const auto &[e, slot] : ready) {
+      const uint32_t set = uint32_t(std::lower_bound(used_experts_.begin(), used_experts_.end(), e) - used_experts_.begin());
+      for (size_t i = first; i < end; i++)
+        matmul_.parts.push_back({&matrices(i), slot + static_cast<const PooledTensor &>(matrices(i)).at, set, uint32_t(i - first)});
+    }
+    matmul_.run(new_rows);
+  }
   return end;
 }
 

@@ -21,29 +21,53 @@ void release(const uint8_t *data, uint64_t n) {
 
 }  // namespace
 
+Layout checked_layout(uint32_t type, uint32_t uses) {
+  const TypeInfo &t = *type_info(type);
+  const Layout layout = (uses & BL_USE_MUL_MAT) != 0 ? layout_of(type) : Layout::rows;
+  if (layout == Layout::rows && t.block > 1) {  // decoded row by row: only types that can be
+    const uint8_t zeros[512] = {};
+    float values[QK_K];
+    if (t.bytes > sizeof zeros || !dequantize_row(type, zeros, values, t.block))
+      fail(BL_ERR_UNSUPPORTED, "Cannot use weights of type %s", t.name);
+  }
+  return layout;
+}
+
+uint64_t packed_bytes(Layout layout, uint64_t n_in, uint64_t n_out, uint64_t row_bytes) {
+  if (layout == Layout::rows) return row_bytes * n_out;
+  const LayoutInfo info = layout_info(layout);
+  return (n_out + GROUP - 1) / GROUP * (n_in / info.block * info.bytes);
+}
+
+void pack_groups(Layout layout, const uint8_t *rows, uint64_t row_bytes, uint64_t n_in, uint64_t n_out, uint64_t begin, uint64_t end,
+                 uint8_t *packed) {
+  const LayoutInfo info = layout_info(layout);
+  const uint64_t group_bytes = n_in / info.block * info.bytes;
+  for (uint64_t g = begin; g < end; g++) {
+    const uint32_t n = uint32_t(std::min<uint64_t>(GROUP, n_out - g * GROUP));
+    pack_group(layout, rows + g * GROUP * row_bytes, row_bytes, n, n_in, packed + g * group_bytes);
+  }
+}
+
 CpuTensor::CpuTensor(ThreadPool &pool, const TensorSource &s) {
   const TypeInfo &t = *type_info(s.type);
   const uint64_t n_in = s.ne[0], n_out = s.ne[1], n_matrix = s.ne[2] * s.ne[3];
   row_bytes = n_in / t.block * t.bytes;
   matrix_bytes = row_bytes * n_out;
-  const Layout want = (s.uses & BL_USE_MUL_MAT) != 0 ? layout_of(s.type) : Layout::rows;
+  const Layout want = checked_layout(s.type, s.uses);
 
-  if (want == Layout::rows && t.block > 1) {  // decoded row by row: only types that can be
-    float values[QK_K];
-    if (!dequantize_row(s.type, s.data, values, t.block)) fail(BL_ERR_UNSUPPORTED, "Cannot use weights of type %s", t.name);
-  }
   if (want != Layout::rows) {
     layout = want;
-    const LayoutInfo info = layout_info(want);
-    const uint64_t n_group = (n_out + GROUP - 1) / GROUP, group_bytes = n_in / info.block * info.bytes;
-    matrix_bytes = n_group * group_bytes;
+    const uint64_t n_group = (n_out + GROUP - 1) / GROUP, file_bytes = row_bytes * n_out;
+    matrix_bytes = packed_bytes(want, n_in, n_out, row_bytes);
     packed_ = Buffer(matrix_bytes * n_matrix, "packed weights");
     packed = packed_.data();
+    const uint64_t group_bytes = matrix_bytes / n_group;
     pool.run(n_group * n_matrix, std::max<uint64_t>(1, (256u << 10) / group_bytes), [&](uint64_t begin, uint64_t end, uint32_t) {
-      for (uint64_t i = begin; i < end; i++) {
-        const uint64_t matrix = i / n_group, group = i % n_group;
-        const uint32_t n = uint32_t(std::min<uint64_t>(GROUP, n_out - group * GROUP));
-        pack_group(want, s.data + (matrix * n_out + group * GROUP) * row_bytes, row_bytes, n, n_in, packed_.data() + i * group_bytes);
+      while (begin < end) {
+        const uint64_t matrix = begin / n_group, first = begin % n_group, last = std::min(n_group, first + end - begin);
+        pack_groups(want, s.data + matrix * file_bytes, row_bytes, n_in, n_out, first, last, packed_.data() + matrix * matrix_bytes);
+        begin += last - first;
       }
     });
   }

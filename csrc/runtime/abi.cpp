@@ -33,6 +33,11 @@ struct bl_tensor {
   std::unique_ptr<DeviceTensor> tensor;
 };
 
+struct bl_pool {
+  std::unique_ptr<DevicePool> pool;
+  uint32_t device;
+};
+
 struct bl_cache {
   std::unique_ptr<DeviceCache> cache;
   std::mutex *lock;
@@ -50,6 +55,7 @@ namespace {
 using ull = unsigned long long;
 
 constexpr uint32_t MAX_THREADS = 1024;
+constexpr uint32_t MAX_SLOTS = 1u << 24;
 constexpr uint32_t MAX_STREAMS = 1u << 16;
 constexpr uint32_t MAX_PAGE_SIZE = 1u << 16;
 constexpr uint32_t MAX_ROW_ELEMS = 1u << 28;
@@ -119,13 +125,8 @@ void note_range(DeviceTensor &t, const int32_t *values, uint64_t n) {
   t.i32_limit = uint64_t(int64_t(std::max(*most, 0)) + 1);
 }
 
-void load(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, uint32_t uses, const uint8_t *data, uint64_t n_bytes,
-          std::shared_ptr<const File> file, uint64_t offset, bl_tensor **out) {
-  Device &d = device_at(rt, device);
-  need(ne != nullptr && out != nullptr && data != nullptr, "a pointer is NULL");
-  const TypeInfo &t = type_at(type);
-  if (uses > (BL_USE_MUL_MAT | BL_USE_ROWS | BL_USE_VECTOR | BL_USE_HOST))
-    fail(BL_ERR_ARGUMENT, "Cannot load tensor: uses is %u, expected 0 to 15", uses);
+// Checks that n_bytes are a tensor of this type and shape.
+void check_shape(const TypeInfo &t, const uint64_t *ne, uint64_t n_bytes) {
   uint64_t n = 1;
   for (int i = 0; i < 4; i++) {
     if (ne[i] == 0) fail(BL_ERR_ARGUMENT, "Cannot load tensor: dimension %d is 0", i);
@@ -135,10 +136,20 @@ void load(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, ui
     fail(BL_ERR_ARGUMENT, "Cannot load tensor: its rows have %llu elements, not a multiple of %s's %u", (ull)ne[0], t.name, t.block);
   const uint64_t want = type_bytes(t, n);
   if (n_bytes != want) fail(BL_ERR_ARGUMENT, "Cannot load tensor: it has %llu bytes, expected %llu", (ull)n_bytes, (ull)want);
+}
+
+void load(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, uint32_t uses, const uint8_t *data, uint64_t n_bytes,
+          std::shared_ptr<const File> file, uint64_t offset, bl_tensor **out) {
+  Device &d = device_at(rt, device);
+  need(ne != nullptr && out != nullptr && data != nullptr, "a pointer is NULL");
+  const TypeInfo &t = type_at(type);
+  if (uses > (BL_USE_MUL_MAT | BL_USE_ROWS | BL_USE_VECTOR | BL_USE_HOST))
+    fail(BL_ERR_ARGUMENT, "Cannot load tensor: uses is %u, expected 0 to 15", uses);
+  check_shape(t, ne, n_bytes);
   std::vector<int32_t> i32;
   if (type == TYPE_I32) {
     // What a program is checked against must not change under it, as a file can: the device gets the values that are looked at.
-    i32.resize(n);
+    i32.resize(n_bytes / 4);
     memcpy(i32.data(), data, n_bytes);
     data = reinterpret_cast<const uint8_t *>(i32.data());
     file.reset();
@@ -149,7 +160,7 @@ void load(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, ui
   DeviceTensor &made = *handle->tensor;
   made.device = device, made.type = type, made.uses = uses;
   std::copy(ne, ne + 4, made.ne);
-  if (type == TYPE_I32) note_range(made, i32.data(), n);
+  if (type == TYPE_I32) note_range(made, i32.data(), i32.size());
   *out = handle.release();
 }
 
@@ -192,6 +203,19 @@ void check_transfer(const bl_cache *cache, const int32_t *pages, uint32_t n, con
   need(data != nullptr || n == 0, "a pointer is NULL");
   const uint64_t want = multiply(n, cache->cache->shape.page_bytes(), "a size");
   if (n_data != want) fail(BL_ERR_ARGUMENT, "Cannot move %u pages: the buffer has %llu bytes, expected %llu", n, (ull)n_data, (ull)want);
+}
+
+// Checks one stream of a cache.
+void check_stream(const CacheShape &shape, uint32_t s) {
+  const uint32_t type = shape.type[s], ne = shape.ne[s], ratio = shape.ratio[s], page_size = shape.page_size;
+  if (type != TYPE_F32 && type != TYPE_F16 && type != TYPE_Q8_0)
+    fail(BL_ERR_ARGUMENT, "Cannot create cache: stream %u has type %u, expected f32, f16 or q8_0", s, type);
+  if (ne == 0 || ne > MAX_ROW_ELEMS || ne % type_info(type)->block != 0)
+    fail(BL_ERR_ARGUMENT, "Cannot create cache: rows of stream %u have %u elements, expected a positive multiple of %u up to %u", s, ne,
+         type_info(type)->block, MAX_ROW_ELEMS);
+  if (page_size == 0 || ratio == 0 || (page_size % ratio != 0 && ratio % page_size != 0))
+    fail(BL_ERR_ARGUMENT, "Cannot create cache: stream %u has a row for %u positions, expected a divisor or a multiple of %u", s, ratio,
+         page_size);
 }
 
 }  // namespace
@@ -266,6 +290,73 @@ uint64_t bl_tensor_device_bytes(const bl_tensor *tensor) { return tensor == null
 
 void bl_tensor_free(bl_tensor *tensor) { delete tensor; }
 
+int32_t bl_pool_create(bl_runtime *rt, uint32_t device, uint64_t slot_bytes, uint32_t n_slots, bl_pool **out, uint8_t *err, uint64_t n_err) {
+  return guarded(err, n_err, [&] {
+    Device &d = device_at(rt, device);
+    need(out != nullptr, "a pointer is NULL");
+    if (slot_bytes == 0 || n_slots == 0 || n_slots > MAX_SLOTS)
+      fail(BL_ERR_ARGUMENT, "Cannot create pool of %u slots of %llu bytes: expected 1 to %u, and bytes", n_slots, (ull)slot_bytes, MAX_SLOTS);
+    multiply(slot_bytes + 64, n_slots, "the pool's size");
+    auto pool = d.create_pool(slot_bytes, n_slots);
+    if (pool == nullptr) fail(BL_ERR_UNSUPPORTED, "Cannot create pool on device %u: it has none yet, use device 0", device);
+    *out = new bl_pool{std::move(pool), device};
+  });
+}
+
+int32_t bl_pool_tensor(bl_pool *pool, uint32_t group, uint32_t type, const uint64_t *ne, bl_file *file, uint64_t offset, uint64_t n_bytes,
+                       bl_tensor **out, uint8_t *err, uint64_t n_err) {
+  return guarded(err, n_err, [&] {
+    need(pool != nullptr && ne != nullptr && file != nullptr && out != nullptr, "a pointer is NULL");
+    check_shape(type_at(type), ne, n_bytes);
+    check_range(*file->file, offset, n_bytes, "load tensor");
+    auto handle = std::make_unique<bl_tensor>();
+    handle->tensor = pool->pool->add({type, {ne[0], ne[1], ne[2], ne[3]}, group, file->file, offset, n_bytes});
+    DeviceTensor &made = *handle->tensor;
+    made.device = pool->device, made.type = type, made.uses = BL_USE_MUL_MAT;
+    std::copy(ne, ne + 4, made.ne);
+    *out = handle.release();
+  });
+}
+
+int32_t bl_pool_copy(bl_pool *pool, const bl_file *of, const bl_file *copy, uint8_t *err, uint64_t n_err) {
+  return guarded(err, n_err, [&] {
+    need(pool != nullptr && of != nullptr && copy != nullptr, "a pointer is NULL");
+    pool->pool->add_copy(*of->file, copy->file);
+  });
+}
+
+int32_t bl_pool_seat(bl_pool *pool, uint32_t group, const uint8_t *seated, uint64_t n_expert, uint8_t *err, uint64_t n_err) {
+  return guarded(err, n_err, [&] {
+    need(pool != nullptr && seated != nullptr, "a pointer is NULL");
+    const uint32_t want = pool->pool->n_expert(group);
+    if (want == 0 || n_expert != want)
+      fail(BL_ERR_ARGUMENT, "Cannot seat %llu experts of group %u: expected %u", (ull)n_expert, group, want);
+    pool->pool->seat(group, seated);
+  });
+}
+
+int32_t bl_pool_fill(bl_pool *pool, uint8_t *err, uint64_t n_err) {
+  return guarded(err, n_err, [&] {
+    need(pool != nullptr, "the pool is NULL");
+    pool->pool->fill();
+  });
+}
+
+uint64_t bl_pool_counts(bl_pool *pool, uint64_t *out, uint64_t n_out) {
+  try {
+    if (pool == nullptr) return 0;
+    const std::vector<uint64_t> counts = pool->pool->counts();
+    if (out != nullptr) std::copy_n(counts.begin(), std::min<uint64_t>(n_out, counts.size()), out);
+    return counts.size();
+  } catch (...) {
+    return 0;
+  }
+}
+
+uint64_t bl_pool_bytes(const bl_pool *pool) { return pool == nullptr ? 0 : pool->pool->bytes(); }
+
+void bl_pool_free(bl_pool *pool) { delete pool; }
+
 int32_t bl_cache_create(bl_runtime *rt, uint32_t device, uint32_t n_stream, const uint32_t *stream_type, const uint32_t *stream_ne,
                         const uint32_t *stream_ratio, uint32_t page_size, uint32_t n_pages, bl_cache **out, uint8_t *err, uint64_t n_err) {
   return guarded(err, n_err, [&] {
@@ -277,19 +368,10 @@ int32_t bl_cache_create(bl_runtime *rt, uint32_t device, uint32_t n_stream, cons
     CacheShape shape;
     shape.page_size = page_size, shape.n_pages = n_pages;
     for (uint32_t s = 0; s < n_stream; s++) {
-      const uint32_t type = stream_type[s], ne = stream_ne[s];
-      if (type != TYPE_F32 && type != TYPE_F16 && type != TYPE_Q8_0)
-        fail(BL_ERR_ARGUMENT, "Cannot create cache: stream %u has type %u, expected f32, f16 or q8_0", s, type);
-      const uint32_t ratio = stream_ratio[s];
-      if (ne == 0 || ne > MAX_ROW_ELEMS || ne % type_info(type)->block != 0)
-        fail(BL_ERR_ARGUMENT, "Cannot create cache: rows of stream %u have %u elements, expected a positive multiple of %u up to %u", s, ne,
-             type_info(type)->block, MAX_ROW_ELEMS);
-      if (ratio == 0 || (page_size % ratio != 0 && ratio % page_size != 0))
-        fail(BL_ERR_ARGUMENT, "Cannot create cache: stream %u has a row for %u positions, expected a divisor or a multiple of %u", s, ratio,
-             page_size);
-      shape.type.push_back(type);
-      shape.ne.push_back(ne);
-      shape.ratio.push_back(ratio);
+      shape.type.push_back(stream_type[s]);
+      shape.ne.push_back(stream_ne[s]);
+      shape.ratio.push_back(stream_ratio[s]);
+      check_stream(shape, s);
     }
     multiply(shape.page_bytes(), n_pages, "the cache's size");
     auto handle = std::make_unique<bl_cache>();
@@ -353,14 +435,66 @@ int32_t bl_program_create(bl_runtime *rt, const uint8_t *code, uint64_t n_code, 
     for (const Op &op : p.ops)
       if (op.device != device)
         fail(BL_ERR_UNSUPPORTED, "Cannot create program: its ops are on devices %u and %u, expected one device", device, op.device);
-    handle->exec = device_at(rt, device).compile(p, w, c);
-    handle->reader = std::make_unique<StepReader>(p);
+    Device &d = device_at(rt, device);
     handle->lock = rt->locks[device].get();
+    std::lock_guard<std::mutex> lock(*handle->lock);  // programs of a device share its scratch memory
+    handle->exec = d.compile(p, w, c);
+    handle->reader = std::make_unique<StepReader>(p);
     *out = handle.release();
   });
 }
 
 uint64_t bl_program_scratch_bytes(const bl_program *program) { return program == nullptr ? 0 : program->exec->scratch_bytes(); }
+
+int32_t bl_program_measure(bl_runtime *rt, uint32_t device, const uint8_t *code, uint64_t n_code, const uint64_t *weights,
+                           uint64_t n_weights, const uint32_t *caches, uint64_t n_cache_words, uint64_t *out, uint8_t *err,
+                           uint64_t n_err) {
+  return guarded(err, n_err, [&] {
+    Device &d = device_at(rt, device);
+    need(code != nullptr && out != nullptr, "a pointer is NULL");
+    need((weights != nullptr || n_weights == 0) && (caches != nullptr || n_cache_words == 0), "a pointer is NULL");
+    const auto cannot = [&] { fail(BL_ERR_UNSUPPORTED, "Cannot measure a program on device %u: it needs the weights themselves", device); };
+    std::vector<std::unique_ptr<DeviceTensor>> tensors;
+    std::vector<std::unique_ptr<DeviceCache>> stores;
+    std::vector<DeviceTensor *> w;
+    std::vector<DeviceCache *> c;
+    for (uint64_t i = 0; i < n_weights; i++) {
+      const uint64_t *words = weights + 6 * i;
+      const uint32_t type = uint32_t(words[0]);
+      const TypeInfo &t = type_at(type);
+      uint64_t n = 1;
+      for (int k = 1; k < 5; k++) n = multiply(n, words[k], "a tensor's size");
+      check_shape(t, words + 1, type_bytes(t, n));
+      tensors.push_back(d.describe_tensor(type, uint32_t(words[5])));
+      if (tensors.back() == nullptr) cannot();
+      DeviceTensor &made = *tensors.back();
+      made.device = device, made.type = type, made.uses = uint32_t(words[5]);
+      std::copy(words + 1, words + 5, made.ne);
+      if (type == TYPE_I32) made.i32_limit = 1;  // whatever its values are: they are checked when it is loaded
+      w.push_back(&made);
+    }
+    for (uint64_t i = 0; i < n_cache_words;) {
+      need(n_cache_words - i >= 3 && (n_cache_words - i - 3) / 3 >= caches[i + 2], "the caches' words end too early");
+      stores.push_back(d.describe_cache());
+      if (stores.back() == nullptr) cannot();
+      CacheShape &shape = stores.back()->shape;
+      shape.page_size = caches[i], shape.n_pages = caches[i + 1];
+      const uint32_t n_stream = caches[i + 2];
+      i += 3;
+      for (uint32_t s = 0; s < n_stream; s++, i += 3) {
+        shape.type.push_back(caches[i]);
+        shape.ne.push_back(caches[i + 1]);
+        shape.ratio.push_back(caches[i + 2]);
+        check_stream(shape, s);
+      }
+      stores.back()->device = device;
+      c.push_back(stores.back().get());
+    }
+    const Program program = parse_program(code, n_code, {w.begin(), w.end()}, {c.begin(), c.end()});
+    need(std::all_of(program.ops.begin(), program.ops.end(), [&](const Op &op) { return op.device == device; }), "an op is on another device");
+    *out = d.measure(program, w, c);
+  });
+}
 
 int32_t bl_program_step(bl_program *program, const uint8_t *input, uint64_t n_input, uint8_t *output, uint64_t n_output, uint64_t mask,
                         uint8_t *err, uint64_t n_err) {

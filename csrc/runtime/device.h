@@ -43,6 +43,31 @@ class DeviceTensor {
   uint64_t i32_limit = 0;
 };
 
+// A routed weight whose matrices are read into slots of a pool. The shape is checked: n_bytes fits type and ne, and the file has them.
+struct PooledSource {
+  uint32_t type;
+  uint64_t ne[4];
+  uint32_t group;                     // the tensors of one layer: an expert's matrices of all of them lie in one slot
+  std::shared_ptr<const File> file;
+  uint64_t offset, n_bytes;
+};
+
+// Slots that experts are read into while steps run. Calls may come from any thread.
+class DevicePool {
+ public:
+  virtual ~DevicePool() = default;
+  virtual std::unique_ptr<DeviceTensor> add(const PooledSource &source) = 0;
+  // A file with the same bytes as `of`, which tensors were or will be added from: on another drive, or another way to read them.
+  virtual void add_copy(const File &of, std::shared_ptr<const File> copy) = 0;
+  virtual uint32_t n_expert(uint32_t group) = 0;  // 0: there is no such group
+  // seated[e] != 0: other experts leave before expert e does.
+  virtual void seat(uint32_t group, const uint8_t *seated) = 0;
+  // Reads the seated experts that are not there.
+  virtual void fill() = 0;
+  virtual std::vector<uint64_t> counts() = 0;  // as bl_pool_counts gives them
+  virtual uint64_t bytes() const = 0;
+};
+
 struct CacheShape {
   std::vector<uint32_t> type, ne, ratio;  // by stream: f32, f16 or q8_0 (ne a multiple of 32 then); elements of a row; positions of a row
   uint32_t page_size, n_pages;
@@ -93,6 +118,22 @@ class Device {
   virtual std::string info_json(uint32_t index) = 0;
   virtual std::unique_ptr<DeviceTensor> load_tensor(const TensorSource &source) = 0;
   virtual std::unique_ptr<DeviceCache> create_cache(const CacheShape &shape) = 0;
+  // nullptr where this device has no pools, which abi.cpp then refuses.
+  virtual std::unique_ptr<DevicePool> create_pool(uint64_t slot_bytes, uint32_t n_slots) {
+    (void)slot_bytes, (void)n_slots;
+    return nullptr;
+  }
+  // Weights and caches without bytes, and what a program on them takes to run; nullptr where this device cannot measure, which abi.cpp
+  // then refuses. abi.cpp sets type, shape and uses as for those that are loaded.
+  virtual std::unique_ptr<DeviceTensor> describe_tensor(uint32_t type, uint32_t uses) {
+    (void)type, (void)uses;
+    return nullptr;
+  }
+  virtual std::unique_ptr<DeviceCache> describe_cache() { return nullptr; }
+  virtual uint64_t measure(const Program &program, const std::vector<DeviceTensor *> &weights, const std::vector<DeviceCache *> &caches) {
+    (void)program, (void)weights, (void)caches;
+    return 0;
+  }
   // Every op and every weight of the program is on this device. `program`, weights and caches outlive the Exec.
   virtual std::unique_ptr<Exec> compile(const Program &program, const std::vector<DeviceTensor *> &weights,
                                         const std::vector<DeviceCache *> &caches) = 0;

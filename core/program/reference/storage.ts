@@ -33,7 +33,7 @@ export class ReferenceTensor implements TensorHandle {
   /** Row `i` of a table. */
   row(i: number): Float32Array | Int32Array {
     const { type, ne, uses } = this.spec, n = ne[0];
-    if (type.name !== "i32" && uses !== USE.ROWS) return this.all.subarray(i * n, (i + 1) * n);
+    if (type.name !== "i32" && (uses & ~USE.HOST) !== USE.ROWS) return this.all.subarray(i * n, (i + 1) * n);
     const bytes = n / type.block * type.bytes;
     const row = this.#bytes.slice(i * bytes, (i + 1) * bytes);
     return type.name === "i32" ? new Int32Array(row.buffer) : dequantize(type, row, n);

@@ -1,0 +1,117 @@
+/**
+ * `bloomery plan`: what a model takes and where it would lie, from its headers alone.
+ * @module
+ */
+import { type Command, EXIT, type Flags } from "./command.ts";
+import { COMMON, MODEL_FLAGS } from "./flags.ts";
+import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
+import { modelPath } from "./model_file.ts";
+import { threadsOf } from "./open.ts";
+import { placementOf } from "./place_flags.ts";
+import { parseSize } from "./size.ts";
+import { SLOT_FLAGS, slotsOf } from "./slots.ts";
+import type { CacheType, Plan } from "../core/plan/plan.ts";
+import type { DeviceInfo } from "../core/program/backend.ts";
+
+/** A card that need not be here. */
+function card(room: number): DeviceInfo {
+  return { index: 1, kind: "cuda", name: "a card", memory_bytes: room, free_bytes: room, features: [] };
+}
+
+function report(file: string, flags: Flags, plan: Plan, n_ctx: number) {
+  const { device, weights, pools, caches, ...bytes } = plan;
+  const form = (name: string) => weights.filter((w) => w.form === name).reduce((n, w) => n + w.bytes, 0);
+  return {
+    schema: "bloomery.plan/1",
+    model: file,
+    device: device.name,
+    device_kind: device.kind,
+    free_bytes: device.free_bytes,
+    n_ctx,
+    n_ubatch: flags.num("ubatch-size"),
+    ...bytes,
+    expert_bytes: form("pool"),
+    mapped_bytes: form("mapped"),
+    pools: pools.map(({ slot_bytes, n_slots, n_expert, groups, bytes }) => ({
+      slot_bytes,
+      n_slots,
+      n_expert,
+      n_layer: groups.length,
+      bytes,
+    })),
+    caches: caches.map(({ window, state, page_size, n_pages, bytes }) => ({
+      window,
+      state,
+      page_size,
+      n_pages,
+      bytes,
+    })),
+    weights: weights.filter((w) => w.bytes > 0).map((w) => ({
+      name: w.name,
+      type: w.type.name,
+      bytes: w.bytes,
+      form: w.form,
+      device_bytes: w.device_bytes,
+    })),
+  };
+}
+
+export const plan: Command = {
+  name: "plan",
+  summary: "Show what a model takes and where it would lie, without loading it",
+  arguments: [{ name: "file", help: "GGUF file, or the first of a split set", optional: true }],
+  flags: [
+    ...MODEL_FLAGS.map((flag) => flag.name === "ctx-size" ? SLOT_FLAGS.ctxSize : flag),
+    { ...SLOT_FLAGS.parallel, default: 1 },
+    SLOT_FLAGS.unified,
+    SLOT_FLAGS.perSlot,
+    SLOT_FLAGS.cacheSize,
+    {
+      name: "card-room",
+      type: "string",
+      value: "SIZE",
+      help: "plan for a card with this much free memory, such as 24G, which need not be here",
+    },
+    COMMON.json,
+    COMMON.quiet,
+    ...LLAMA_MODEL_FLAGS,
+  ],
+  epilog:
+    "No device is opened, and no card needs to be there. Exit code 1 and every term of the sum where it does not fit.\n\n" +
+    "Examples:\n  bloomery plan qwen3-30b-a3b-Q4_K_M.gguf --host-room 8G\n" +
+    "  bloomery plan -m qwen3-8b-Q4_K_M.gguf --ctx-size 32768 --card-room 12G",
+
+  async run({ args, flags, io }) {
+    const { openNativeBackend } = await import("../ffi/mod.ts");
+    const { openGguf } = await import("../core/gguf/read.ts");
+    const { bindModel } = await import("../core/arch/model.ts");
+    const { planEngine } = await import("../core/engine/planning.ts");
+    const { describePlan } = await import("../core/plan/plan.ts");
+    const path = args[0] ?? await modelPath(flags, io);
+    using file = openGguf(path);
+    // The host's library measures programs; a card's would open the cards.
+    using host = openNativeBackend("cpu", { threads: threadsOf(flags, io) });
+    const room = flags.str("card-room");
+    const { n_slots, ...context } = slotsOf(flags);
+    const planned = planEngine(bindModel(file), {
+      devices: room === undefined ? host.devices : [card(parseSize(room, "card-room"))],
+      measureProgram: (program, device, caches) =>
+        device === 0 ? host.measureProgram(program, device, caches) : undefined,
+    }, {
+      device: room === undefined ? 0 : 1,
+      ...context,
+      n_seq: n_slots,
+      n_out: Math.max(n_slots, 64),
+      n_ubatch: flags.num("ubatch-size")!,
+      cacheTypeK: flags.str("cache-type-k") as CacheType,
+      cacheTypeV: flags.str("cache-type-v") as CacheType,
+      ...placementOf(flags),
+    });
+    if (flags.bool("json")) io.json(report(path, flags, planned.plan, planned.n_ctx));
+    else {
+      if (planned.contextReason !== undefined) io.note(`context of ${planned.n_ctx} tokens: ${planned.contextReason}`);
+      io.out(describePlan(planned.plan) + "\n");
+    }
+    return EXIT.done;
+  },
+};

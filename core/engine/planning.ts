@@ -1,0 +1,89 @@
+/**
+ * From an engine's options to its plan: which device, how long a context, how many rows a step.
+ * @module
+ */
+import type { Model } from "../arch/model.ts";
+import { PlanError, UsageError } from "../errors.ts";
+import { chooseContext } from "../plan/context.ts";
+import { nextPowerOfTwo, type Plan, planModel } from "../plan/plan.ts";
+import type { Backend, DeviceInfo } from "../program/backend.ts";
+import type { EngineOptions } from "./mod.ts";
+
+export interface PlannedEngine {
+  readonly model: Model;
+  readonly plan: Plan;
+  readonly n_ctx: number;
+  readonly n_ubatch: number;
+  /** The most output rows of one native step. */
+  readonly n_out: number;
+  /** Candidates of an output row. */
+  readonly topK: number;
+  /** Why `n_ctx` is what it is, where nobody asked for it. */
+  readonly contextReason: string | undefined;
+}
+
+/** Where experts do not all fit, a context that nobody asked for takes this share of the room at most, or is this short. */
+const CONTEXT_SHARE = 1 / 8, SHORT_CONTEXT = 4096;
+
+/** Candidates of an output row where nobody says how many. */
+const TOP_K = 64;
+
+function wantCount(name: string, value: number): void {
+  if (Number.isInteger(value) && value >= 1) return;
+  throw new UsageError("usage.value", `Cannot use ${name} = ${value}: expected a whole number of at least 1`, {
+    at: { name, got: value },
+  });
+}
+
+/** The longest context that fits; experts are not pushed out of memory for its sake. */
+function contextFor(model: Model, device: DeviceInfo, planFor: (n_ctx: number, device: DeviceInfo) => Plan) {
+  let resident: boolean | undefined;
+  return chooseContext(model.spec.n_ctx_train, device, (n_ctx, device) => {
+    const plan = planFor(n_ctx, device);
+    if (plan.pools.length === 0 || n_ctx <= SHORT_CONTEXT) return;
+    resident ??= planFor(SHORT_CONTEXT, device).pools.length === 0;
+    if (!resident && plan.cache_bytes <= CONTEXT_SHARE * plan.room_bytes) return;
+    throw new PlanError("plan.does_not_fit", `Cannot keep ${n_ctx} tokens beside the experts`);
+  });
+}
+
+/**
+ * Plans an engine; nothing is loaded or opened.
+ * @throws {PlanError} {@link UsageError} `usage.device`, `usage.value`
+ */
+export function planEngine(
+  model: Model,
+  backend: Pick<Backend, "devices" | "measureProgram">,
+  options: EngineOptions,
+): PlannedEngine {
+  const n_ubatch = options.n_ubatch ?? 512, index = options.device ?? 0;
+  const device = backend.devices.find((d) => d.index === index);
+  if (!device) {
+    throw new UsageError("usage.device", `Cannot use device ${index}: expected 0 to ${backend.devices.length - 1}`, {
+      at: { got: index, devices: backend.devices.map((d) => d.name) },
+    });
+  }
+  const contexts = options.contexts ?? 1, topK = Math.min(options.topK ?? TOP_K, model.spec.n_vocab);
+  const planFor = (n_ctx: number, device: DeviceInfo) =>
+    planModel(model, {
+      device,
+      n_ctx,
+      n_cache: Math.max(options.n_cache ?? n_ctx * contexts, n_ctx),
+      n_seq: options.n_seq ?? contexts,
+      n_ubatch,
+      n_out: options.n_out,
+      topK,
+      cacheTypeK: options.cacheTypeK ?? "f16",
+      cacheTypeV: options.cacheTypeV ?? "f16",
+      hostRoom: options.hostRoom,
+      slots: options.slots,
+      backend,
+    });
+  const chosen = options.n_ctx === undefined ? contextFor(model, device, planFor) : undefined;
+  const n_ctx = options.n_ctx ?? chosen!.n_ctx;
+  wantCount("n_ctx", n_ctx);
+  wantCount("n_ubatch", n_ubatch);
+  const plan = planFor(n_ctx, device), rows = nextPowerOfTwo(n_ubatch);
+  const n_out = Math.min(rows, options.n_out ?? rows);
+  return { model, plan, n_ctx, n_ubatch: rows, n_out, topK, contextReason: chosen?.reason };
+}

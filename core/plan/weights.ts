@@ -1,0 +1,127 @@
+/**
+ * What each weight takes on a device, and where its bytes lie: a copy in the layout that kernels want, the file's own bytes, or
+ * a table of which only the rows that tokens name are read.
+ * @module
+ */
+import { type GgmlType, rowBytes } from "../gguf/types.ts";
+import type { DeviceInfo } from "../program/backend.ts";
+import { KIND, type Program, USE, type WeightDesc } from "../program/program.ts";
+
+/**
+ * Where a weight lies: `memory`, a packed copy on the device; `mapped`, the file's bytes as they are, which stay in memory while
+ * they are used; `table`, rows that are read from the file or from host memory as tokens name them; `pool`, experts in slots.
+ */
+export type Form = "memory" | "mapped" | "table" | "pool";
+
+/** One weight of a plan. */
+export interface WeightPlan {
+  readonly name: string;
+  /** As the file has it. */
+  readonly type: GgmlType;
+  /** As the file has it. */
+  readonly bytes: number;
+  readonly form: Form;
+  /** That it takes of the device's memory for itself: 0 for a table and in a pool. */
+  readonly device_bytes: number;
+}
+
+/** Memory is had in pages. */
+const PAGE = 4096;
+/** Output rows that the host packs together (`csrc/cpu/packing.h`). */
+const GROUP = 8;
+/** Bytes of a packed block of 8 rows. */
+const PACKED: Readonly<Record<string, number>> = { q4_0: 144, q8_0: 272, q4_K: 1184, q5_K: 1440, q6_K: 1680 };
+/** A card leaves larger tables of rows in host memory, as a share of its own. */
+const TABLE_SHARE = 1 / 4;
+
+function inPages(bytes: number): number {
+  return Math.ceil(bytes / PAGE) * PAGE;
+}
+
+/** Bytes of one matrix as the host's kernels want it. */
+export function packedBytes(type: GgmlType, n_in: number, n_out: number): number {
+  const packed = PACKED[type.name];
+  return packed === undefined ? rowBytes(type, n_in) * n_out : Math.ceil(n_out / GROUP) * (n_in / type.block) * packed;
+}
+
+/** Whether the host keeps a packed copy of matrices of this type. */
+export function isPacked(type: GgmlType): boolean {
+  return type.name in PACKED;
+}
+
+/** @param offset First byte of the weight in its file; undefined where no file has it as it is. */
+function onHost(
+  w: WeightDesc,
+  offset: number | undefined,
+): Pick<WeightPlan, "form" | "device_bytes"> {
+  const n = w.ne[1] * w.ne[2] * w.ne[3], bytes = rowBytes(w.type, w.ne[0]) * n;
+  const products = (w.uses & USE.MUL_MAT) !== 0;
+  if (products && isPacked(w.type)) {
+    return { form: "memory", device_bytes: inPages(packedBytes(w.type, w.ne[0], w.ne[1]) * w.ne[2] * w.ne[3]) };
+  }
+  const whole = offset === undefined || w.decode || (w.uses & USE.VECTOR) !== 0 || w.type.name === "i32";
+  const aligned = offset !== undefined && offset % w.type.bytes === 0;
+  if (whole || !(aligned || w.type.block > 1)) return { form: "memory", device_bytes: inPages(bytes) };
+  return products ? { form: "mapped", device_bytes: bytes } : { form: "table", device_bytes: 0 };
+}
+
+function onCard(w: WeightDesc, device: DeviceInfo): Pick<WeightPlan, "form" | "device_bytes"> {
+  const bytes = rowBytes(w.type, w.ne[0]) * w.ne[1] * w.ne[2] * w.ne[3];
+  const rowsOnly = (w.uses & USE.ROWS) !== 0 && (w.uses & ~(USE.ROWS | USE.HOST)) === 0;
+  const stays = rowsOnly && ((w.uses & USE.HOST) !== 0 || bytes > device.memory_bytes * TABLE_SHARE);
+  return stays ? { form: "table", device_bytes: 0 } : { form: "memory", device_bytes: bytes };
+}
+
+/**
+ * Where a weight lies on a device, as the library decides it.
+ * @param at As the file has it; undefined for a constant.
+ * @param offset Of its first byte; undefined where no file has it as it is.
+ */
+export function planWeight(
+  w: WeightDesc,
+  at: { type: GgmlType; bytes: number } | undefined,
+  offset: number | undefined,
+  device: DeviceInfo,
+): WeightPlan {
+  const place = device.kind === "cuda" ? onCard(w, device) : onHost(w, offset);
+  return { name: w.name, type: at?.type ?? w.type, bytes: at?.bytes ?? 0, ...place };
+}
+
+/** The routed weights of one layer. */
+export interface RoutedGroup {
+  /** In the order that a step reads them. */
+  readonly weights: readonly WeightDesc[];
+  readonly n_expert: number;
+  /** Experts of one row. */
+  readonly n_used: number;
+}
+
+/** Weights that are read by expert, by the choice of experts that they share: those of one layer. */
+export function routedGroups(p: Program): RoutedGroup[] {
+  const groups = new Map<number, { weights: Set<WeightDesc>; n_used: number }>();
+  const other = new Set<WeightDesc>();
+  for (const op of p.ops) {
+    for (const [i, id] of op.src.entries()) {
+      const t = p.tensors[id];
+      if (t?.kind !== KIND.WEIGHT) continue;
+      const w = p.weights[t.ref];
+      if (op.op !== "MUL_MAT_ID" || i !== 0 || w.ne[3] !== 1) {
+        other.add(w);
+        continue;
+      }
+      const ids = op.src[2];
+      const group = groups.get(ids) ?? { weights: new Set(), n_used: p.tensors[ids].ne[0] };
+      group.weights.add(w);
+      groups.set(ids, group);
+    }
+  }
+  const seen = new Set<WeightDesc>();
+  return [...groups.values()].flatMap(({ weights, n_used }) => {
+    // A weight that is read in another way too, or in two places, stays whole.
+    const own = [...weights].filter((w) => !other.has(w) && !seen.has(w) && !w.decode && w.constant === undefined);
+    for (const w of own) seen.add(w);
+    const n_expert = own[0]?.ne[2] ?? 0;
+    const fit = own.filter((w) => w.ne[2] === n_expert);
+    return fit.length === 0 ? [] : [{ weights: fit, n_expert, n_used }];
+  });
+}
