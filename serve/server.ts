@@ -53,6 +53,8 @@ export interface ListenerSettings extends Partial<AppSettings> {
   maxQueue?: number;
   /** Bytes of host memory for prompts that slots give up. Default 0: none. */
   promptCacheBytes?: number;
+  /** Milliseconds without a request after which weights and caches are given back until the next one. Default: never. */
+  sleepAfterMs?: number;
   /** Share of a prompt that a slot must have computed for the prompt to take its place. Default 0.1. */
   similarity?: number;
   /** A request must carry one of these keys; without keys everybody may send requests. */
@@ -274,6 +276,7 @@ function run(
     n_slots: options.n_slots ?? 4,
     ...(options.maxQueue === undefined ? {} : { maxQueue: options.maxQueue }),
     ...(options.promptCacheBytes === undefined ? {} : { promptCacheBytes: options.promptCacheBytes }),
+    ...(options.sleepAfterMs === undefined ? {} : { sleepAfterMs: options.sleepAfterMs }),
     ...(options.similarity === undefined ? {} : { similarity: options.similarity }),
   });
   const app = new App(options.model, scheduler, {
