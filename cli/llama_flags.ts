@@ -244,6 +244,4 @@ export const REFUSED: Readonly<Record<string, string>> = {
       "vision-gemma-12b-default",
     ].map((name) => [name, "name the model with --hf-repo"]),
   ),
-  "ssl-key-file": "put a proxy with TLS before the server",
-  "ssl-cert-file": "put a proxy with TLS before the server",
 };

@@ -24,6 +24,8 @@ import {
   PREFILL_FLAG,
   ROUTE_FLAGS,
   TEMPLATE_FLAGS,
+  TLS_FLAGS,
+  tlsOf,
 } from "./server_flags.ts";
 import { SLOT_CACHE_FLAGS, SLOT_FLAGS, slotCacheOf, slotsOf } from "./slots.ts";
 import { readText } from "./text_file.ts";
@@ -42,6 +44,7 @@ export const serve: Command = {
     SLOT_FLAGS.cacheSize,
     ...SLOT_CACHE_FLAGS,
     ...HTTP_FLAGS,
+    ...TLS_FLAGS,
     ...ROUTE_FLAGS,
     PING_FLAG,
     PREFILL_FLAG,
@@ -123,6 +126,7 @@ export const serve: Command = {
     const origins = await corsOrigins(flags);
     const { n_slots, ...context } = slotsOf(flags);
     const slotCache = slotCacheOf(flags);
+    const tls = await tlsOf(flags);
     const log = await openRequestLog(flags, io);
     const { openServer } = await import("../serve/server.ts");
     const { lacksTemplate, servedModel } = await import("../serve/language_model.ts");
@@ -133,6 +137,7 @@ export const serve: Command = {
       openServer({
         host: flags.str("host")!,
         port: flags.num("port")!,
+        tls,
         n_slots,
         ...slotCache,
         apiKeys,
@@ -248,9 +253,9 @@ function keysOf(flags: Flags): string[] {
   return keys;
 }
 
-/** Only programs of this machine reach the address. */
-function isLocal(host: string): boolean {
-  return host === "localhost" || host === "::1" || /^127\./.test(host);
+/** Only programs of this machine reach the addresses. */
+function isLocal(hosts: string): boolean {
+  return hosts.split(",").every((host) => /^(localhost|::1|127\..*|.*\.sock)$/.test(host.trim()));
 }
 
 /** @throws UsageError `usage.address` when the address cannot be had. */

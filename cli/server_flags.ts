@@ -5,6 +5,7 @@
 import { NAMED_TEMPLATES } from "../core/chat/named_templates.ts";
 import { UsageError } from "../core/errors.ts";
 import { osHint, osReason } from "../core/os_error.ts";
+import type { Tls } from "../serve/listener.ts";
 import type { LogFormat, RequestLogEntry } from "../serve/request_log.ts";
 import type { Flag, Flags } from "./command.ts";
 import type { Io } from "./io.ts";
@@ -18,7 +19,7 @@ export const HTTP_FLAGS: readonly Flag[] = [
     value: "ADDRESS",
     default: "127.0.0.1",
     env: "LLAMA_ARG_HOST",
-    help: "address to listen on",
+    help: "address to listen on; several are separated by commas, and the path of a Unix socket ends in .sock",
   },
   {
     name: "port",
@@ -145,6 +146,50 @@ export const LOG_FLAGS: readonly Flag[] = [
     help: "show prompts in the request log; without it no text of a request is in it",
   },
 ];
+
+export const TLS_FLAGS: readonly Flag[] = [
+  {
+    name: "ssl-key-file",
+    type: "string",
+    value: "FILE",
+    env: "LLAMA_ARG_SSL_KEY_FILE",
+    help: "private key as PEM: the server speaks HTTPS; with --ssl-cert-file",
+  },
+  {
+    name: "ssl-cert-file",
+    type: "string",
+    value: "FILE",
+    env: "LLAMA_ARG_SSL_CERT_FILE",
+    help: "certificate of that key, and those above it, as PEM",
+  },
+];
+
+/** The certificate that the flags name. @throws {UsageError} `usage.value` for half of it, or what is none; `usage.file` */
+export async function tlsOf(flags: Flags): Promise<Tls | undefined> {
+  const keyFile = flags.str("ssl-key-file"), certFile = flags.str("ssl-cert-file");
+  if (keyFile === undefined && certFile === undefined) return undefined;
+  if (keyFile === undefined || certFile === undefined) {
+    const missing = keyFile === undefined ? "--ssl-key-file" : "--ssl-cert-file";
+    throw new UsageError("usage.value", `Cannot speak HTTPS: ${missing} is missing`, { at: { flag: missing } });
+  }
+  const tls = { key: readText(keyFile, "ssl-key-file"), cert: readText(certFile, "ssl-cert-file") };
+  const { createPrivateKey, X509Certificate } = await import("node:crypto");
+  const refuse = (why: string, cause?: unknown) => {
+    throw new UsageError("usage.value", `Cannot speak HTTPS with ${certFile} and ${keyFile}: ${why}`, {
+      at: { "ssl-cert-file": certFile, "ssl-key-file": keyFile },
+      hint: "both are PEM texts, and the key is the certificate's",
+      ...(cause === undefined ? {} : { cause }),
+    });
+  };
+  let fits = false;
+  try {
+    fits = new X509Certificate(tls.cert).checkPrivateKey(createPrivateKey(tls.key));
+  } catch (cause) {
+    refuse((cause as Error).message, cause);
+  }
+  if (!fits) refuse("the key is another certificate's");
+  return tls;
+}
 
 /** What answers get where a request does not say. */
 export const ANSWER_FLAGS: readonly Flag[] = [

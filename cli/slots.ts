@@ -85,6 +85,14 @@ export const SLOT_CACHE_FLAGS: readonly Flag[] = [
       "share of a prompt that a slot must have computed for the prompt to take its place; below, it copies the beginning",
   },
   {
+    name: "sleep-idle-seconds",
+    type: "number",
+    value: "N",
+    default: -1,
+    min: -1,
+    help: "seconds without a request after which the model leaves memory; the next request loads it again; -1 = never",
+  },
+  {
     name: "context-shift",
     type: "bool",
     off: [],
@@ -106,6 +114,7 @@ export function slotCacheOf(flags: Flags): {
   slotSavePath?: string;
   promptCacheBytes: number;
   similarity: number;
+  sleepAfterMs: number;
   contextShift: boolean;
   n_keep: number;
 } {
@@ -120,6 +129,7 @@ export function slotCacheOf(flags: Flags): {
     ...(path === undefined ? {} : { slotSavePath: path }),
     promptCacheBytes: mib < 0 ? Infinity : mib * 2 ** 20,
     similarity: flags.num("slot-prompt-similarity")!,
+    sleepAfterMs: Math.max(0, flags.num("sleep-idle-seconds")! * 1000),
     contextShift: flags.bool("context-shift"),
     n_keep: flags.num("keep")!,
   };

@@ -41,11 +41,12 @@ Deno.test("slotCacheOf() reads what becomes of computed prompts, and wants a fol
     const parsed = parseArgs(["serve", "-m", "x", ...argv], commands, "");
     return parsed.kind === "run" ? slotCacheOf(parsed.flags) : undefined;
   };
-  const standard = { promptCacheBytes: 0, similarity: 0.1, contextShift: false, n_keep: 0 };
+  const standard = { promptCacheBytes: 0, similarity: 0.1, sleepAfterMs: 0, contextShift: false, n_keep: 0 };
   assert.deepEqual(of(), standard);
-  assert.deepEqual(of("-cram", "2", "-sps", "0.5", "--context-shift", "--keep", "-1"), {
+  assert.deepEqual(of("-cram", "2", "-sps", "0.5", "--context-shift", "--keep", "-1", "--sleep-idle-seconds", "2"), {
     promptCacheBytes: 2 << 20,
     similarity: 0.5,
+    sleepAfterMs: 2000,
     contextShift: true,
     n_keep: -1,
   });

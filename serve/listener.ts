@@ -6,6 +6,7 @@
  * @module
  */
 import http from "node:http";
+import https from "node:https";
 
 /** A request as it came in. */
 export interface Incoming {
@@ -17,16 +18,26 @@ export interface Incoming {
   signal: AbortSignal;
 }
 
+/** A certificate and its key, as PEM text. */
+export interface Tls {
+  cert: string;
+  key: string;
+}
+
 export interface ListenOptions {
+  /** Addresses, separated by commas; one that ends in `.sock` is the path of a Unix socket. */
   host: string;
-  /** 0 takes a free one. */
+  /** Of all addresses; 0 takes a free one. */
   port: number;
+  /** Speaks HTTPS. */
+  tls?: Tls | undefined;
   handle: (request: Incoming) => Promise<Response>;
   /** Receives what goes wrong outside of `handle`. */
   onError: (error: unknown) => void;
 }
 
 export interface Listener {
+  /** 0 where there are Unix sockets alone. */
   readonly port: number;
   /** Accepts no more connections and lets running requests finish; resolves when the last connection is closed. */
   close(): Promise<void>;
@@ -37,39 +48,112 @@ export interface Listener {
 }
 
 /**
- * Starts to listen.
- * @throws The system's error when it cannot listen.
+ * Starts to listen on every address.
+ * @throws The system's error when it cannot listen on one of them; then it listens on none.
  */
-export async function listen({ host, port, handle, onError }: ListenOptions): Promise<Listener> {
+export async function listen(options: ListenOptions): Promise<Listener> {
+  const hosts = options.host.split(",").map((host) => host.trim()).filter((host) => host !== "");
+  const opened: Listener[] = [];
+  let port = options.port;
+  try {
+    for (const host of hosts) {
+      const listener = isSocket(host) ? await listenOnSocket(host, options) : await listenOnPort(host, port, options);
+      opened.push(listener);
+      if (!isSocket(host)) port = listener.port; // the free one that the first address took
+    }
+  } catch (error) {
+    for (const listener of opened) listener.abort();
+    await Promise.all(opened.map((l) => l.closed));
+    throw error;
+  }
+  const closed = Promise.all(opened.map((l) => l.closed)).then(() => {});
+  return {
+    port: hosts.every(isSocket) ? 0 : port,
+    closed,
+    close() {
+      for (const listener of opened) listener.close();
+      return closed;
+    },
+    abort() {
+      for (const listener of opened) listener.abort();
+    },
+  };
+}
+
+/** Whether an address is the path of a Unix socket. */
+export function isSocket(host: string): boolean {
+  return host.endsWith(".sock");
+}
+
+async function listenOnPort(host: string, port: number, options: ListenOptions): Promise<Listener> {
+  const { server, listener } = create(options);
+  try {
+    await started(server, () => server.listen(port, host));
+  } catch (error) {
+    Deno.listen({ hostname: host, port }).close(); // fails too, and names the reason more exactly
+    throw error;
+  }
+  server.on("error", options.onError);
+  return { ...listener, port: (server.address() as { port: number }).port };
+}
+
+async function listenOnSocket(path: string, options: ListenOptions): Promise<Listener> {
+  const { server, listener } = create(options);
+  try {
+    await started(server, () => server.listen(path));
+  } catch (error) {
+    if (!await isLeftBehind(path)) throw error;
+    // A server that was killed could not take its socket away.
+    await Deno.remove(path);
+    await started(server, () => server.listen(path));
+  }
+  server.on("error", options.onError);
+  return { ...listener, port: 0 };
+}
+
+/** Whether a path is a socket on which nobody listens. */
+async function isLeftBehind(path: string): Promise<boolean> {
+  const known = await Deno.lstat(path).catch(() => undefined);
+  if (known?.isSocket !== true) return false;
+  try {
+    (await Deno.connect({ transport: "unix", path })).close();
+    return false;
+  } catch {
+    return true;
+  }
+}
+
+function started(server: http.Server, listen: () => void): Promise<void> {
+  return new Promise<void>((resolve, reject) => {
+    server.once("error", reject);
+    server.once("listening", () => {
+      server.off("error", reject);
+      resolve();
+    });
+    listen();
+  });
+}
+
+/** A server that does not listen yet. */
+function create({ tls, handle, onError }: ListenOptions): { server: http.Server; listener: Omit<Listener, "port"> } {
   let closing = false;
-  const server = http.createServer((request, response) => {
+  const onRequest = (request: http.IncomingMessage, response: http.ServerResponse) => {
     // A connection that stays open would keep a closing server alive.
     if (closing) response.setHeader("connection", "close");
     answer(request, response, handle).catch((error) => {
       onError(error);
       response.destroy();
     });
-  });
+  };
+  const server = tls === undefined ? http.createServer(onRequest) : https.createServer(tls, onRequest);
   server.requestTimeout = 0; // uploads may take long; headers have a time limit of their own
   server.keepAliveTimeout = 75_000; // longer than the idle time of common proxies
   server.on("clientError", (_error, socket) => {
     if (socket.writable) socket.end("HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
     else socket.destroy();
   });
-  await new Promise<void>((resolve, reject) => {
-    server.once("error", reject);
-    server.listen(port, host, () => {
-      server.off("error", reject);
-      resolve();
-    });
-  }).catch((error) => {
-    Deno.listen({ hostname: host, port }).close(); // fails too, and names the reason more exactly
-    throw error;
-  });
-  server.on("error", onError);
   const { promise: closed, resolve: setClosed } = Promise.withResolvers<void>();
-  return {
-    port: (server.address() as { port: number }).port,
+  const listener = {
     closed,
     close() {
       if (!closing) {
@@ -87,6 +171,7 @@ export async function listen({ host, port, handle, onError }: ListenOptions): Pr
       server.closeAllConnections();
     },
   };
+  return { server, listener };
 }
 
 async function answer(

@@ -21,6 +21,8 @@ export interface SchedulerOptions {
   promptCacheBytes?: number;
   /** Share of a prompt that a slot must have computed for the prompt to take its place; below, the prompt copies it. Default 0.1. */
   similarity?: number;
+  /** Milliseconds without a job after which weights and caches are given back; the next job loads them again. Default: never. */
+  sleepAfterMs?: number;
 }
 
 /** Lets the owner of a job cancel it. */
@@ -81,6 +83,7 @@ interface Work {
 interface Chore {
   id: number;
   act: (slot: Slot) => void;
+  fail: (error: unknown) => void;
 }
 
 const MAX_QUEUE = 1024;
@@ -112,6 +115,8 @@ export class Scheduler {
   readonly #similarity: number;
   /** Prompts that slots gave up. */
   readonly promptCache: PromptCache | undefined;
+  readonly #sleepAfterMs: number;
+  #asleep = false;
   #chores: Chore[] = [];
   #queue: Run[] = [];
   readonly #runs = new WeakMap<Job, Run>();
@@ -128,6 +133,7 @@ export class Scheduler {
     this.#engine = engine;
     this.#maxQueue = options.maxQueue ?? MAX_QUEUE;
     this.#similarity = options.similarity ?? SIMILARITY;
+    this.#sleepAfterMs = options.sleepAfterMs ?? 0;
     if (options.promptCacheBytes) this.promptCache = new PromptCache(options.promptCacheBytes);
     this.slots = Array.from({ length: options.n_slots }, (_, id) => new Slot(id));
     this.#loop = this.#run();
@@ -140,6 +146,11 @@ export class Scheduler {
   /** Jobs waiting for a slot. */
   get n_waiting(): number {
     return this.#queue.length;
+  }
+
+  /** Weights and caches were given back; the next job loads them. */
+  get asleep(): boolean {
+    return this.#asleep;
   }
 
   /** Jobs in a slot. */
@@ -188,6 +199,7 @@ export class Scheduler {
     const { promise, resolve, reject } = Promise.withResolvers<T>();
     this.#chores.push({
       id,
+      fail: reject,
       act(slot) {
         try {
           resolve(act(slot));
@@ -293,16 +305,24 @@ export class Scheduler {
   async #run(): Promise<void> {
     while (!this.#stopped) {
       for (const slot of this.slots) if (slot.run?.cancelled) this.#finish(slot, { kind: "cancelled" });
+      if (this.#asleep && this.#busy()) {
+        await this.#awaken();
+        continue;
+      }
       this.#doChores();
       this.#seat();
       const work = this.#compose();
       if (work.length === 0) {
         this.#announceIdle();
-        const { promise, resolve } = Promise.withResolvers<void>();
-        this.#wake = resolve;
+        const { promise, resolve } = Promise.withResolvers<"job" | "nothing">();
+        this.#wake = () => resolve("job");
+        const sleeps = this.#sleepAfterMs > 0 && !this.#asleep;
+        const timer = sleeps ? setTimeout(() => resolve("nothing"), this.#sleepAfterMs) : undefined;
         // A submission between the checks above and here would have found the old wake: nothing awaits in between.
-        await promise;
+        const what = await promise;
+        clearTimeout(timer);
         this.#wake = () => {};
+        if (what === "nothing" && !this.#busy()) this.#fallAsleep();
         continue;
       }
       await this.#step(work);
@@ -310,13 +330,33 @@ export class Scheduler {
       await new Promise<void>((resolve) => setImmediate(resolve));
     }
     const error = unavailable("shutting_down", "The server stopped before the request was finished");
-    for (const run of this.#queue.splice(0)) run.end({ kind: "failed", error });
+    this.#failWaiting(error);
     this.promptCache?.clear();
     for (const slot of this.slots) {
       if (slot.run !== undefined) this.#finish(slot, { kind: "failed", error });
       slot.forget();
     }
     this.#announceIdle();
+  }
+
+  #failWaiting(error: unknown): void {
+    for (const run of this.#queue.splice(0)) run.end({ kind: "failed", error });
+    for (const chore of this.#chores.splice(0)) chore.fail(error);
+  }
+
+  #fallAsleep(): void {
+    for (const slot of this.slots) this.#giveUp(slot);
+    this.#engine.sleep();
+    this.#asleep = true;
+  }
+
+  async #awaken(): Promise<void> {
+    try {
+      await this.#engine.wake();
+      this.#asleep = false;
+    } catch (error) { // the next job tries again
+      this.#failWaiting(error);
+    }
   }
 
   #doChores(): void {

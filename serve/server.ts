@@ -12,7 +12,7 @@ import { anthropicErrorBody, ApiError, errorResponse, switchedOff, toApiError, u
 import { Exchange } from "./exchange.ts";
 import { GenerationCancelled } from "./generation.ts";
 import type { ServedModel } from "./language_model.ts";
-import { type Incoming, listen, type Listener } from "./listener.ts";
+import { type Incoming, isSocket, listen, type Listener, type Tls } from "./listener.ts";
 import { metrics } from "./metrics.ts";
 import { logEntry, type RequestLogEntry } from "./request_log.ts";
 import { chatCompletions, chatInputTokens } from "./routes_chat.ts";
@@ -38,8 +38,13 @@ import {
 
 /** Settings of a server that do not need a model. */
 export interface ListenerSettings extends Partial<AppSettings> {
-  /** Default 127.0.0.1: only this machine can connect. */
+  /**
+   * Addresses, separated by commas; one that ends in `.sock` is the path of a Unix socket. Default 127.0.0.1: only this machine
+   * can connect.
+   */
   host?: string;
+  /** Speaks HTTPS with this certificate. */
+  tls?: Tls | undefined;
   /** Default 8080; 0 picks a free port. */
   port?: number;
   /** Requests worked on at the same time. Default 4. */
@@ -48,6 +53,8 @@ export interface ListenerSettings extends Partial<AppSettings> {
   maxQueue?: number;
   /** Bytes of host memory for prompts that slots give up. Default 0: none. */
   promptCacheBytes?: number;
+  /** Milliseconds without a request after which weights and caches are given back until the next one. Default: never. */
+  sleepAfterMs?: number;
   /** Share of a prompt that a slot must have computed for the prompt to take its place. Default 0.1. */
   similarity?: number;
   /** A request must carry one of these keys; without keys everybody may send requests. */
@@ -89,7 +96,7 @@ export interface ServerOptions extends ListenerSettings {
 
 /** A server that listens. */
 export interface RunningServer {
-  /** `http://host:port` */
+  /** `http://host:port`, `https://…`, or `unix:PATH` */
   readonly url: string;
   /** The one it listens on. */
   readonly port: number;
@@ -105,7 +112,7 @@ export interface RunningServer {
 
 /** A server that listens and has no model yet: it answers 503 "Loading model". */
 export interface WaitingServer {
-  /** `http://host:port` */
+  /** `http://host:port`, `https://…`, or `unix:PATH` */
   readonly url: string;
   /** The port it listens on. */
   readonly port: number;
@@ -204,6 +211,7 @@ export async function openServer(options: ListenerSettings): Promise<WaitingServ
   const listener = await listen({
     host,
     port: options.port ?? 8080,
+    tls: options.tls,
     onError,
     async handle(incoming) {
       const exchange = new Exchange(incoming, log);
@@ -219,7 +227,7 @@ export async function openServer(options: ListenerSettings): Promise<WaitingServ
       return response;
     },
   });
-  const url = `http://${host.includes(":") ? `[${host}]` : host}:${listener.port}`;
+  const url = urlOf(host, listener.port, options.tls !== undefined);
   return {
     url,
     port: listener.port,
@@ -235,6 +243,14 @@ export async function openServer(options: ListenerSettings): Promise<WaitingServ
       await listener.closed;
     },
   };
+}
+
+/** The first address that is a host's, else the path of a Unix socket. */
+function urlOf(hosts: string, port: number, secure: boolean): string {
+  const all = hosts.split(",").map((host) => host.trim());
+  const host = all.find((h) => !isSocket(h));
+  if (host === undefined) return `unix:${all[0]}`;
+  return `${secure ? "https" : "http"}://${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 
 /**
@@ -260,6 +276,7 @@ function run(
     n_slots: options.n_slots ?? 4,
     ...(options.maxQueue === undefined ? {} : { maxQueue: options.maxQueue }),
     ...(options.promptCacheBytes === undefined ? {} : { promptCacheBytes: options.promptCacheBytes }),
+    ...(options.sleepAfterMs === undefined ? {} : { sleepAfterMs: options.sleepAfterMs }),
     ...(options.similarity === undefined ? {} : { similarity: options.similarity }),
   });
   const app = new App(options.model, scheduler, {

@@ -251,6 +251,29 @@ export class Engine implements Disposable {
     this.#residency = undefined;
     this.#programs.clear();
     this.#weights.clear();
+    this.caches.length = 0;
+  }
+
+  /**
+   * Gives weights, programs and caches back until `wake`. Every sequence must have been disposed.
+   * @internal
+   */
+  sleep(): void {
+    this[Symbol.dispose]();
+  }
+
+  /**
+   * Loads again what `sleep` gave back.
+   * @throws {NativeError}
+   * @internal
+   */
+  async wake(): Promise<void> {
+    try {
+      await this.loadWeights();
+    } catch (error) {
+      this[Symbol.dispose]();
+      throw error;
+    }
   }
 
   #check(requests: readonly StepRequest[]): void {
@@ -452,7 +475,7 @@ export class Engine implements Disposable {
   }
 
   /**
-   * Makes the caches and loads the weights; once.
+   * Makes the caches and loads the weights; once, or again after `sleep`.
    * @throws {NativeError}
    * @internal
    */

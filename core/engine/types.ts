@@ -20,6 +20,10 @@ export interface TokenEngine<S extends TokenSequence = TokenSequence>
   snapshot(sequence: S): Snapshot;
   /** @throws EngineError `engine.no_pages`, `engine.snapshot`. Not while a step runs. */
   restore(snapshot: Snapshot): S;
+  /** Gives weights and caches back; no sequence may be left. */
+  sleep(): void;
+  /** Loads them again. */
+  wake(): Promise<void>;
   /** @throws EngineError `engine.no_pages` when the cache is full: then no sequence has changed. */
   step(requests: readonly TokenRequest<S>[]): Promise<StepOutput[]>;
 }

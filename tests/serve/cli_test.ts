@@ -126,6 +126,7 @@ Deno.test("bloomery serve refuses a port in use, a missing model and broken JSON
   const taken = Deno.listen({ hostname: "127.0.0.1", port: 0 });
   const { port } = taken.addr as Deno.NetAddr;
   const model = await bloomNano("bf16");
+  const pem = (kind: string) => `${repoDir}tests/serve/cases/localhost.${kind}.pem`;
   const cases: [string[], string, number][] = [
     [["-m", model, "--port", String(port), "--ctx-size", "64"], "usage.address", 2],
     [["-m", model, "--host", "no.such.host.invalid", "-c", "64"], "no host has this name [usage.address]", 2],
@@ -134,6 +135,9 @@ Deno.test("bloomery serve refuses a port in use, a missing model and broken JSON
     [["-m", model, "--chat-template-file", "/nowhere"], "usage.file", 2],
     [["-m", model, "--chat-template", "lama3"], "did you mean llama3?", 2],
     [["-m", model, "--grammar", "x", "-j", "{}"], "usage.value", 2],
+    [["-m", model, "--ssl-key-file", pem("key")], "--ssl-cert-file is missing", 2],
+    [["-m", model, "--ssl-key-file", pem("key"), "--ssl-cert-file", pem("key")], "Cannot speak HTTPS", 2],
+    [["-m", model, "--slot-save-path", "/nowhere"], "it is no folder", 2],
     [["-m", "/nowhere.gguf", "--port", "0"], "/nowhere.gguf", 1],
     // What needs no weights is looked at before them.
     [["-m", "/nowhere.gguf", "--port", String(port)], "usage.address", 2],

@@ -155,10 +155,11 @@ export class FakeEngine implements TokenEngine<FakeSequence> {
   readonly topK: number;
   readonly keepsEvery: number;
   readonly sequences = new Set<FakeSequence>();
+  asleep = false;
   /** Rows of each request, step by step. */
   readonly log: number[][] = [];
   stepMs: number;
-  /** Thrown by the next step. */
+  /** Thrown by the next step, or the next waking. */
   failure: unknown;
   readonly #n_cache: number;
   #busy = false;
@@ -190,6 +191,23 @@ export class FakeEngine implements TokenEngine<FakeSequence> {
     return sequence;
   }
 
+  sleep(): void {
+    if (this.#busy || this.sequences.size > 0) throw new Error("sleeps while something is left");
+    this.asleep = true;
+  }
+
+  async wake(): Promise<void> {
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    if (this.failure !== undefined) throw this.#take();
+    this.asleep = false;
+  }
+
+  #take(): unknown {
+    const { failure } = this;
+    this.failure = undefined;
+    return failure;
+  }
+
   async step(requests: readonly TokenRequest<FakeSequence>[]): Promise<StepOutput[]> {
     if (this.#busy) throw new Error("two steps at once");
     const n_tok = requests.reduce((n, r) => n + r.tokens.length, 0);
@@ -198,11 +216,8 @@ export class FakeEngine implements TokenEngine<FakeSequence> {
     this.#busy = true;
     try {
       if (this.stepMs > 0) await new Promise((resolve) => setTimeout(resolve, this.stepMs));
-      if (this.failure !== undefined) {
-        const failure = this.failure;
-        this.failure = undefined;
-        throw failure;
-      }
+      if (this.asleep) throw new Error("a step while it sleeps");
+      if (this.failure !== undefined) throw this.#take();
       const cached = [...this.sequences].reduce((n, s) => n + s.length, 0);
       if (cached + n_tok > this.#n_cache) throw new EngineError("engine.no_pages", "The cache is full");
       this.log.push(requests.map((r) => r.tokens.length));
