@@ -16,6 +16,7 @@ const MAY: Readonly<Record<string, readonly string[]>> = {
   eval: ["core"],
   serve: ["core"],
   hub: ["core"],
+  page: [],
   cli: ["core", "ffi", "quantize", "eval", "serve", "hub", "deno.json"],
   "mod.ts": ["core", "ffi", "quantize", "eval", "serve"],
   scripts: ["core", "ffi", "quantize", "eval", "serve", "cli", "deno.json", "tests"],
