@@ -120,7 +120,6 @@ export const LLAMA_SERVER_FLAGS: readonly Flag[] = [
   value("slot-prompt-similarity", "the slot with the longest common beginning is taken", { alias: ["sps"] }),
   value("threads-http", "requests are read by one thread", { env: "LLAMA_ARG_THREADS_HTTP" }),
   value("timeout", "connections stay as long as they are used", { alias: ["to"], env: "LLAMA_ARG_TIMEOUT" }),
-  toggle("ui", "there is no web page here", { alias: ["webui"], off: ["no-webui"], env: "LLAMA_ARG_UI" }),
   value("tags", "tags are not shown", { env: "LLAMA_ARG_TAGS" }),
   toggle("reuse-port", "one server has the port", { env: "LLAMA_ARG_REUSE_PORT" }),
 ];

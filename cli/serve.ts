@@ -17,6 +17,8 @@ import {
   HTTP_FLAGS,
   LOG_FLAGS,
   openRequestLog,
+  PAGE_FLAGS,
+  pageOf,
   PING_FLAG,
   PREFILL_FLAG,
   ROUTE_FLAGS,
@@ -38,6 +40,7 @@ export const serve: Command = {
     SLOT_FLAGS.cacheSize,
     ...HTTP_FLAGS,
     ...ROUTE_FLAGS,
+    ...PAGE_FLAGS,
     PING_FLAG,
     PREFILL_FLAG,
     {
@@ -120,6 +123,7 @@ export const serve: Command = {
     }
     const origins = await corsOrigins(flags);
     const { n_slots, ...context } = slotsOf(flags);
+    const page = await pageOf(flags);
     const log = await openRequestLog(flags, io);
     const { openServer } = await import("../serve/server.ts");
     const { lacksTemplate, servedModel } = await import("../serve/language_model.ts");
@@ -141,6 +145,7 @@ export const serve: Command = {
         prefill: !flags.has("prefill-assistant") || flags.bool("prefill-assistant"),
         metrics: flags.bool("metrics"),
         pingSeconds: flags.num("sse-ping-interval")!,
+        page,
         apiPrefix: flags.str("api-prefix") ?? "",
         build: `bloomery-${VERSION}`,
         onRequest: (entry) => log.write(entry),
