@@ -216,12 +216,12 @@ function tile(name: string, value: string, what: string): HTMLElement {
   );
 }
 
-/** One bar over the device's memory, and the same as a table. */
+/** One bar of the parts, a thin one of their share of the device's memory, and the parts as a table. */
 function drawPlan({ device, weights, caches, scratch_bytes, total_bytes }: Plan): HTMLElement[] {
   const parts = [
     ...weights.map((w, i) => ({
       name: w.name,
-      what: `${w.n_tensors} tensors, ${w.types.join(", ")}`,
+      what: `${w.n_tensors} ${w.n_tensors === 1 ? "tensor" : "tensors"}, ${w.types.join(", ")}`,
       bytes: w.bytes,
       kind: `w${Math.min(i, 5)}`,
     })),
@@ -239,17 +239,14 @@ function drawPlan({ device, weights, caches, scratch_bytes, total_bytes }: Plan)
     })),
     { name: "scratch", what: "values of a step, at most", bytes: scratch_bytes, kind: "scratch" },
   ];
-  const left = Math.max(0, device.free_bytes - total_bytes);
-  const whole = total_bytes + left;
   const bar = h("div", { class: "plan", "aria-hidden": "true" });
   for (const { kind, bytes, name } of parts) {
     const piece = h("span", { class: kind, title: `${name}: ${formatBytes(bytes)}` });
-    piece.style.setProperty("flex-grow", String(bytes / whole));
+    piece.style.setProperty("flex-grow", String(bytes / total_bytes));
     bar.append(piece);
   }
-  const rest = h("span", { class: "rest", title: `left: ${formatBytes(left)}` });
-  rest.style.setProperty("flex-grow", String(left / whole));
-  bar.append(rest);
+  const share = h("span", { class: "fill", "aria-hidden": "true" });
+  share.style.setProperty("--part", String(Math.min(1, total_bytes / device.free_bytes)));
   const rows = parts.map(({ name, what, bytes, kind }) =>
     h(
       "tr",
@@ -271,6 +268,7 @@ function drawPlan({ device, weights, caches, scratch_bytes, total_bytes }: Plan)
   return [
     h("h2", {}, `What lives on ${device.name}`),
     bar,
+    share,
     h(
       "div",
       { class: "table" },

@@ -16,6 +16,7 @@ export class Sidebar {
   readonly #app: App;
   readonly #list = h("ul", { class: "chats", "aria-label": "Chats" });
   readonly #search: HTMLInputElement;
+  readonly #machine = h("a", { href: "#/machine", class: "entry" }, icon("machine"), "Machine");
   #shown = BATCH;
   #found: Found[] | undefined;
   #searching = 0;
@@ -55,7 +56,7 @@ export class Sidebar {
       h(
         "div",
         { class: "foot" },
-        h("a", { href: "#/machine", class: "entry" }, icon("machine"), "Machine"),
+        this.#machine,
         h(
           "div",
           { class: "pair" },
@@ -90,6 +91,9 @@ export class Sidebar {
   }
 
   update(): void {
+    const onMachine = location.hash === "#/machine";
+    if (onMachine) this.#machine.setAttribute("aria-current", "page");
+    else this.#machine.removeAttribute("aria-current");
     const entries = this.#entries();
     const items = entries.slice(0, this.#shown).map(({ chat, excerpt }) => this.#item(chat, excerpt));
     if (items.length === 0) {
@@ -99,7 +103,8 @@ export class Sidebar {
   }
 
   #item(chat: Chat, excerpt: string): HTMLLIElement {
-    const current = chat.id === this.#app.chat?.id, busy = this.#app.runs.ofChat(chat.id) !== undefined;
+    const current = chat.id === this.#app.chat?.id && location.hash !== "#/machine";
+    const busy = this.#app.runs.ofChat(chat.id) !== undefined;
     return h(
       "li",
       {},
