@@ -176,7 +176,7 @@ addEventListener("keydown", (event) => {
   if (document.querySelector("dialog[open]") !== null) return;
   if (command && key.toLowerCase() === "k") {
     event.preventDefault();
-    root.classList.add("side-open");
+    if (matchMedia("(max-width: 760px)").matches) root.classList.add("side-open");
     sidebar.focusSearch();
   } else if (command && event.shiftKey && key.toLowerCase() === "o") {
     event.preventDefault();

@@ -15,6 +15,7 @@ const SAVE_MS = 700;
 /** Waits before each attempt to take up a stream whose connection was lost. */
 const RETRY_MS = [300, 1000, 3000];
 const STREAM = "v1/stream";
+const RESCUE = "bloomery.rescue.";
 
 interface Run {
   readonly message: Message;
@@ -34,10 +35,15 @@ export class Runs {
   constructor(api: Api, store: Store) {
     this.#api = api;
     this.#store = store;
-    // What was generated so far outlives the page.
+    // What came since the last write outlives the page: a database may not get to write any more, this storage does at once.
     addEventListener("pagehide", () => {
-      const messages = [...this.#runs.values()].map((run) => run.message);
-      if (messages.length > 0) store.put({ messages }).catch(() => {});
+      for (const { message } of this.#runs.values()) {
+        try {
+          localStorage.setItem(RESCUE + message.id, JSON.stringify(message));
+        } catch {
+          // it is full: what the database has must do
+        }
+      }
     });
   }
 
@@ -65,6 +71,15 @@ export class Runs {
         })));
   }
 
+  /** The end of a message that was running when the page was left. */
+  #rescue(message: Message): void {
+    const text = localStorage.getItem(RESCUE + message.id);
+    if (text === null) return;
+    localStorage.removeItem(RESCUE + message.id);
+    const rescued = JSON.parse(text) as Message;
+    if (rescued.stream === message.stream) Object.assign(message, rescued);
+  }
+
   /**
    * Takes up an answer that was running when the page was left. While another window reads it, this one waits, and shows in the end
    * what that one has written.
@@ -77,6 +92,7 @@ export class Runs {
         Object.assign(message, now);
         return this.onChange(message);
       }
+      this.#rescue(message);
       const run = this.#begin(message);
       await this.#run(run, async () => {
         const response = await this.#api.fetch(streamPath(message), { signal: run.abort.signal });

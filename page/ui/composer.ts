@@ -124,7 +124,7 @@ export class Composer {
 
   /** Reads files as text; others are refused. */
   async attach(files: Iterable<File>): Promise<void> {
-    for (const file of files) {
+    for (const file of [...files]) { // the browser empties its own list
       if (file.size > MAX_FILE_BYTES) {
         toast(`${file.name} is larger than 4 MiB`);
         continue;

@@ -10,6 +10,8 @@ import { MessageView } from "./message.ts";
 
 /** Messages that are made at once. */
 const BATCH = 40;
+/** So near to its beginning earlier messages are made, in pixels. */
+const EARLIER = 600;
 /** So near to its end the view follows what comes, in pixels. */
 const NEAR = 80;
 
@@ -46,10 +48,8 @@ export class Conversation {
       const { scrollTop, scrollHeight, clientHeight } = this.#scroller;
       this.#follows = scrollTop + clientHeight > scrollHeight - NEAR;
       this.#down.hidden = this.#follows;
+      if (scrollTop < EARLIER) this.#showEarlier();
     }, { passive: true });
-    new IntersectionObserver((entries) => {
-      if (entries.some((e) => e.isIntersecting) && !this.#earlier.hidden) this.#showEarlier();
-    }, { root: this.#scroller, rootMargin: "400px 0px 0px" }).observe(this.#earlier);
     new ResizeObserver(() => this.#follows && this.#stick()).observe(this.#log);
   }
 
@@ -120,6 +120,7 @@ export class Conversation {
   }
 
   #showEarlier(): void {
+    if (this.#earlier.hidden) return;
     const { scrollHeight, scrollTop } = this.#scroller;
     this.#follows = false;
     this.#shown += BATCH;

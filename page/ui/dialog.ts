@@ -24,7 +24,12 @@ function buttons(action: string, danger = false): HTMLElement {
   return h(
     "div",
     { class: "buttons" },
-    h("button", { value: "", formnovalidate: true, class: "plain" }, "Cancel"),
+    // No submit button: the first of those is what Enter presses.
+    h("button", {
+      type: "button",
+      class: "plain",
+      onclick: (event) => (event.target as Element).closest("dialog")!.close(""),
+    }, "Cancel"),
     h("button", { value: "ok", class: danger ? "danger" : "primary" }, action),
   );
 }
