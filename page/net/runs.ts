@@ -14,6 +14,8 @@ import { type Api, HttpError } from "./api.ts";
 const SAVE_MS = 700;
 /** Waits before each attempt to take up a stream whose connection was lost. */
 const RETRY_MS = [300, 1000, 3000];
+/** Until a server that had not begun is told to stop for the second time. */
+const STOP_AGAIN_MS = 2000;
 const STREAM = "v1/stream";
 const RESCUE = "bloomery.rescue.";
 
@@ -22,6 +24,8 @@ interface Run {
   readonly abort: AbortController;
   /** The user ended it. */
   stopped: boolean;
+  /** The server has begun to answer. */
+  connected: boolean;
   saved: number;
 }
 
@@ -108,12 +112,16 @@ export class Runs {
     if (run === undefined) return;
     run.stopped = true;
     run.abort.abort();
-    // A server that keeps streams goes on without a reader until it is told.
-    this.#api.fetch(streamPath(run.message), { method: "DELETE" }).catch(() => {});
+    // A server that keeps streams goes on without a reader until it is told. One that has not read the request yet does not know the
+    // stream, so it is told once more.
+    const path = streamPath(run.message);
+    const tell = () => this.#api.fetch(path, { method: "DELETE" }).catch(() => {});
+    tell();
+    if (!run.connected) setTimeout(tell, STOP_AGAIN_MS);
   }
 
   #begin(message: Message): Run {
-    const run: Run = { message, abort: new AbortController(), stopped: false, saved: 0 };
+    const run: Run = { message, abort: new AbortController(), stopped: false, connected: false, saved: 0 };
     this.#runs.set(message.id, run);
     message.status = "running";
     delete message.error;
@@ -142,7 +150,7 @@ export class Runs {
       let connected = false;
       try {
         const response = await (attempt === 0 ? connect() : this.#api.fetch(streamPath(message), { signal }));
-        connected = true;
+        run.connected = connected = true;
         if (attempt > 0) rewind(message);
         if (await this.#events(run, response)) return;
         throw new TypeError("the stream broke off");

@@ -21,6 +21,8 @@ export class Composer {
   /** What was not sent yet, by chat. */
   readonly #drafts = new Map<string, string>();
   #chat: string | undefined;
+  /** A message is on its way, and its answer has not begun. */
+  #sending = false;
 
   /** @param editLast Edits the user's last message. */
   constructor(app: App, editLast: () => void) {
@@ -76,6 +78,7 @@ export class Composer {
       this.#fit();
     }
     const running = this.#app.running !== undefined;
+    if (running) this.#sending = false;
     const label = running ? "Stop the answer" : "Send";
     if (this.#send.title !== label) {
       this.#send.title = label;
@@ -112,13 +115,15 @@ export class Composer {
     const { running } = this.#app;
     if (running !== undefined) return this.#app.runs.stop(running.id);
     const text = this.#box.value;
+    if (this.#sending) return;
     if (text.trim() === "" && this.#attached.length === 0) return;
     const files = this.#attached;
     this.#box.value = "";
     this.#attached = [];
     this.#showFiles();
     this.#fit();
-    this.#app.send(text, files).catch((error) => toast(String(error)));
+    this.#sending = true;
+    this.#app.send(text, files).catch((error) => toast(String(error))).finally(() => this.#sending = false);
     this.focus();
   }
 

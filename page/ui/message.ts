@@ -106,7 +106,9 @@ export class MessageView {
       ));
     }
     if (message.role === "tool") this.#body.append(h("div", { class: "label" }, "Result"));
-    if (message.content !== "") this.#body.append(h("div", { class: "plain-text" }, message.content));
+    if (message.content !== "") {
+      this.#body.append(h("div", { class: "plain-text", tabindex: 0 }, message.content));
+    }
   }
 
   #showCalls(): void {

@@ -93,38 +93,43 @@ export async function withPage(
   }
 }
 
-/** A test with a server on the fake model and its page, opened. */
-export function pageTest(name: string, options: VisitOptions, test: (visit: Visit) => Promise<void>): void {
-  const reason = options.skip ?? (executablePath === undefined ? "no chromium here" : undefined);
+/** A test in the browser; without one it says that it is skipped. */
+export function browserTest(name: string, fn: () => Promise<void>, skip?: string): void {
+  const reason = skip ?? (executablePath === undefined ? "no chromium here" : undefined);
   Deno.test({
     name: reason === undefined ? name : `${name} (skipped: ${reason})`,
     ignore: reason !== undefined,
     // The browser outlives a test.
     sanitizeOps: false,
     sanitizeResources: false,
-    async fn() {
-      const { context = {}, ...serve } = options;
-      await withServer({ n_ctx: 4096, ...serve }, async (harness) => {
-        await withPage(harness.server.url, context, async (page, expected) => {
-          await page.goto(`${harness.server.url}/`);
-          await page.getByRole("textbox", { name: "Message", exact: true }).waitFor();
-          await test({
-            ...harness,
-            page,
-            expected,
-            async send(text) {
-              const before = await page.locator("article").count();
-              await page.getByRole("textbox", { name: "Message", exact: true }).fill(text);
-              await page.keyboard.press("Enter");
-              await page.locator("article").nth(before + 1).waitFor({ state: "attached" });
-            },
-            async answered() {
-              await page.locator("article.assistant:last-child[aria-busy=false]").waitFor();
-              await page.getByRole("button", { name: "Send", exact: true }).waitFor();
-            },
-          });
+    fn,
+  });
+}
+
+/** A test with a server on the fake model and its page, opened. */
+export function pageTest(name: string, options: VisitOptions, test: (visit: Visit) => Promise<void>): void {
+  browserTest(name, async () => {
+    const { context = {}, ...serve } = options;
+    await withServer({ n_ctx: 4096, ...serve }, async (harness) => {
+      await withPage(harness.server.url, context, async (page, expected) => {
+        await page.goto(`${harness.server.url}/`);
+        await page.getByRole("textbox", { name: "Message", exact: true }).waitFor();
+        await test({
+          ...harness,
+          page,
+          expected,
+          async send(text) {
+            const before = await page.locator("article").count();
+            await page.getByRole("textbox", { name: "Message", exact: true }).fill(text);
+            await page.keyboard.press("Enter");
+            await page.locator("article").nth(before + 1).waitFor({ state: "attached" });
+          },
+          async answered() {
+            await page.locator("article.assistant:last-child[aria-busy=false]").waitFor();
+            await page.getByRole("button", { name: "Send", exact: true }).waitFor();
+          },
         });
       });
-    },
-  });
+    });
+  }, options.skip);
 }

@@ -74,8 +74,8 @@ pageTest("a phone sees one column: nothing wider than the screen, the chats behi
   const { page } = v;
   const fits = () => page.evaluate(() => document.scrollingElement!.scrollWidth <= innerWidth);
   await v.send(
-    `long [[[\`\`\`\n${"x".repeat(300)}\n\`\`\`\n\n${"y".repeat(300)}\n\n| ${"z ".repeat(80)} |\n|---|\n| 1 |\n\n$${
-      "a+".repeat(80)
+    `long [[[\`\`\`\n${"x".repeat(120)}\n\`\`\`\n\n${"y".repeat(120)}\n\n| ${"z ".repeat(60)} |\n|---|\n| 1 |\n\n$${
+      "a+".repeat(60)
     }b$]]]`,
   );
   await v.answered();
@@ -90,7 +90,7 @@ pageTest("a phone sees one column: nothing wider than the screen, the chats behi
 
 pageTest("the machine view shows slots, rates and the queue while it is open", { n_slots: 2, stepMs: 5 }, async (v) => {
   const { page } = v;
-  await v.send(`x [[[${"word ".repeat(150)}]]]`);
+  await v.send(`x [[[${"word ".repeat(80)}]]]`);
   await page.locator("article.assistant").waitFor();
   await page.getByRole("link", { name: "Machine" }).click();
   await page.locator(".slots .works").waitFor();
