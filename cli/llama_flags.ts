@@ -136,7 +136,6 @@ export const LLAMA_SERVER_FLAGS: readonly Flag[] = [
   }),
   value("threads-http", "requests are read by one thread", { env: "LLAMA_ARG_THREADS_HTTP" }),
   value("timeout", "connections stay as long as they are used", { alias: ["to"], env: "LLAMA_ARG_TIMEOUT" }),
-  toggle("ui", "there is no web page here", { alias: ["webui"], off: ["no-webui"], env: "LLAMA_ARG_UI" }),
   value("ui-config", "the server has no settings of a web page", {
     alias: ["webui-config"],
     env: "LLAMA_ARG_UI_CONFIG",

@@ -20,6 +20,8 @@ import {
   HTTP_FLAGS,
   LOG_FLAGS,
   openRequestLog,
+  PAGE_FLAGS,
+  pageOf,
   PING_FLAG,
   PREFILL_FLAG,
   ROUTE_FLAGS,
@@ -46,6 +48,7 @@ export const serve: Command = {
     ...HTTP_FLAGS,
     ...TLS_FLAGS,
     ...ROUTE_FLAGS,
+    ...PAGE_FLAGS,
     PING_FLAG,
     PREFILL_FLAG,
     {
@@ -127,6 +130,7 @@ export const serve: Command = {
     const { n_slots, ...context } = slotsOf(flags);
     const slotCache = slotCacheOf(flags);
     const tls = await tlsOf(flags);
+    const page = await pageOf(flags);
     const log = await openRequestLog(flags, io);
     const { openServer } = await import("../serve/server.ts");
     const { lacksTemplate, servedModel } = await import("../serve/language_model.ts");
@@ -163,6 +167,7 @@ export const serve: Command = {
         prefill: isOn(flags, "prefill-assistant"),
         metrics: flags.bool("metrics"),
         pingSeconds: flags.num("sse-ping-interval")!,
+        page,
         apiPrefix: flags.str("api-prefix") ?? "",
         build: `bloomery-${VERSION}`,
         onRequest: (entry) => log.write(entry),

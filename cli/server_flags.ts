@@ -6,6 +6,7 @@ import { NAMED_TEMPLATES } from "../core/chat/named_templates.ts";
 import { UsageError } from "../core/errors.ts";
 import { osHint, osReason } from "../core/os_error.ts";
 import type { Tls } from "../serve/listener.ts";
+import type { Page } from "../serve/page.ts";
 import type { LogFormat, RequestLogEntry } from "../serve/request_log.ts";
 import type { Flag, Flags } from "./command.ts";
 import type { Io } from "./io.ts";
@@ -104,6 +105,45 @@ export const ROUTE_FLAGS: readonly Flag[] = [
     help: "path before every route, such as /llm",
   },
 ];
+
+export const PAGE_FLAGS: readonly Flag[] = [
+  {
+    name: "ui",
+    alias: ["webui"],
+    type: "bool",
+    off: ["no-webui"],
+    env: "LLAMA_ARG_UI",
+    help: "answer / with the page; on unless --no-ui is given",
+  },
+  {
+    name: "path",
+    type: "string",
+    value: "DIR",
+    env: "LLAMA_ARG_STATIC_PATH",
+    help: "answer / with the files of a folder instead of the page",
+  },
+];
+
+/** What the flags make of `/`; null: nothing. @throws {UsageError} `usage.file` when the folder cannot be read */
+export async function pageOf(flags: Flags): Promise<Page | null> {
+  if (flags.has("ui") && !flags.bool("ui")) return null;
+  const { FolderPage, OwnPage } = await import("../serve/page.ts");
+  const path = flags.str("path");
+  if (path === undefined) return new OwnPage();
+  try {
+    if (Deno.statSync(path).isDirectory) return new FolderPage(path);
+  } catch (cause) {
+    const hint = osHint(cause);
+    throw new UsageError("usage.file", `Cannot serve ${path} of --path: ${osReason(cause)}`, {
+      at: { flag: "--path", file: path },
+      ...(hint === undefined ? {} : { hint }),
+      cause,
+    });
+  }
+  throw new UsageError("usage.file", `Cannot serve ${path} of --path: it is a file, expected a folder`, {
+    at: { flag: "--path", file: path },
+  });
+}
 
 export const PREFILL_FLAG: Flag = {
   name: "prefill-assistant",

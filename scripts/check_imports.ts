@@ -17,6 +17,7 @@ const MAY: Readonly<Record<string, readonly string[]>> = {
   serve: ["core"],
   hub: ["core"],
   pipeline: ["core", "eval"],
+  page: [],
   cli: ["core", "ffi", "quantize", "eval", "serve", "hub", "pipeline", "deno.json"],
   "mod.ts": ["core", "ffi", "quantize", "eval", "serve"],
   scripts: ["core", "ffi", "quantize", "eval", "serve", "cli", "deno.json", "tests"],

@@ -1,5 +1,5 @@
 /**
- * `deno task compile`: one executable, `dist/bloomery`, with the native libraries in it.
+ * `deno task compile`: one executable, `dist/bloomery`, with the native libraries and the page in it.
  *
  * `deno compile` makes it where it finds Deno's runtime stub (DENORT_BIN, Deno's cache, or the network); elsewhere the same
  * bundle, the Deno binary and the libraries are packed behind `csrc/launcher`. `--launcher` or `--stub` asks for one of them.
@@ -38,6 +38,16 @@ function libraries(): string[] {
     .sort();
 }
 
+/** What the program reads beside its own text: the native libraries, and the page. */
+function companions(): string[] {
+  try {
+    Deno.statSync(`${root}build/page.html`);
+  } catch {
+    throw new Error("build/page.html is missing: build it with `deno task build`, or leave --no-build out");
+  }
+  return [...libraries(), "page.html"];
+}
+
 /** The whole program as one JavaScript file, the commit written into it. */
 function bundle(): string {
   const path = `${dist}/bundle.js`;
@@ -50,7 +60,7 @@ function bundle(): string {
 }
 
 function compileWithStub(bundlePath: string): boolean {
-  const include = libraries().flatMap((l) => ["--include", `build/${l}`]);
+  const include = companions().flatMap((name) => ["--include", `build/${name}`]);
   const { ok, text } = run(Deno.execPath(), [
     "compile",
     "--allow-all",
@@ -85,7 +95,7 @@ function compileWithLauncher(bundlePath: string): void {
   const files: { name: string; path: string; mode: number }[] = [
     { name: "deno", path: Deno.execPath(), mode: 0o700 },
     { name: "bundle.js", path: bundlePath, mode: 0o600 },
-    ...libraries().map((name) => ({ name, path: `${root}build/${name}`, mode: 0o700 })),
+    ...companions().map((name) => ({ name, path: `${root}build/${name}`, mode: name === "page.html" ? 0o600 : 0o700 })),
   ];
   const partial = `${dist}/bloomery.partial`;
   const out = Deno.openSync(partial, { write: true, create: true, truncate: true, mode: 0o755 });
@@ -127,6 +137,7 @@ function compileWithLauncher(bundlePath: string): void {
 if (import.meta.main) {
   Deno.mkdirSync(dist, { recursive: true });
   if (!Deno.args.includes("--no-build")) {
+    must("the page", Deno.execPath(), ["run", "-A", "scripts/build_page.ts"]);
     must("the native build", Deno.execPath(), ["run", "-A", "scripts/build_native.ts"]);
   }
   const path = bundle();

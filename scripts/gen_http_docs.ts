@@ -91,6 +91,9 @@ const lines = [
   "Every answer has `x-request-id` (the request's own where it sent one) and, for browsers, `access-control-allow-origin`: " +
   "`--cors-origins` says which pages may use the server, by default all. Preflights are answered without a key.",
   "",
+  "GET / gives the page (docs/page.md), without a key and also while the model loads. `--path DIR` answers addresses that no route has " +
+  "with the files of a folder instead, `--no-ui` with 404.",
+  "",
 ];
 for (const { method, paths, body, errors } of ROUTES) {
   const shown = paths.map((path) => path.replace(":id{.+}", "{id}"));

@@ -202,6 +202,12 @@ export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
       "Text; 501 unless the server was started with `--metrics`. llama-server's names (`llamacpp:…`) and `bloomery_…` of " +
       "what only this server counts. Gauges of rates are over the time since the last scrape.",
   },
+  "/bloomery/machine": {
+    summary: "what the page's machine view shows",
+    details:
+      "What lives where in bytes (`plan`), slots, queue, and the scheduler's counters since the start. It holds no text of a " +
+      "request; `slots` is null where the server was started with `--no-slots`. Its fields may change.",
+  },
   "/v1/chat/completions": {
     summary: "an answer to a conversation",
     details:

@@ -1,6 +1,6 @@
 /**
  * `deno task pack [FILE]`: the library and the command line as an npm package, `dist/bloomery-VERSION.tgz`, for Deno. The package
- * has the JavaScript and types of every module, the CPU library of this platform, and the native sources, which
+ * has the JavaScript and types of every module, the page, the CPU library of this platform, and the native sources, which
  * `deno run -A npm:@bloomery/bloomery/build` compiles on other platforms and for cards.
  * @module
  */
@@ -19,6 +19,7 @@ function run(args: string[]): void {
 
 const out = Deno.args[0] ?? `${root}dist/bloomery-${config.version}.tgz`;
 if (Deno.args.length === 0) Deno.mkdirSync(`${root}dist`, { recursive: true });
+run(["run", "-A", "scripts/build_page.ts"]);
 run(["run", "-A", "scripts/build_native.ts", "--only", "cpu"]);
 run(["pack", "--quiet", "--allow-dirty", "--no-source-maps", "-o", out]);
 console.log(`${out}: ${(Deno.statSync(out).size / 1e6).toFixed(2)} MB`);

@@ -1,5 +1,5 @@
 /**
- * `deno task test`: builds the native library, runs the checks of `deno task ok` and all tests, and ends with one line
+ * `deno task test`: builds the page and the native library, runs the checks of `deno task ok` and all tests, and ends with one line
  * `N passed, N failed`. Arguments are passed to `deno test`.
  * @module
  */
@@ -43,6 +43,7 @@ let passed = 0, failed = 0, ignored = 0;
 const failures: string[] = [];
 
 const steps: [name: string, args: string[]][] = [
+  ["page", ["run", "-A", "scripts/build_page.ts"]],
   ["build", ["run", "-A", "scripts/build_native.ts", ...(hasCard() ? [] : ["--only", "cpu"])]],
   ["fmt", ["fmt", "--check", "--quiet"]],
   ["lint", ["lint", "--quiet"]],
@@ -68,7 +69,7 @@ for (const [name, args] of steps) {
 const lock = ["--lock", "tests/deno.lock"];
 const runs = Deno.args.length > 0 ? [[...lock, ...Deno.args]] : [
   [...lock, "--doc", "README.md", "mod.ts", "core", "ffi", "quantize", "eval", "serve", "hub", "pipeline", "cli"],
-  [...lock, "tests"],
+  [...lock, "page", "tests"],
   ["--config", "tests/npm/deno.json", "tests/npm"], // packages that nothing else is to fetch
 ];
 for (const args of runs) {

@@ -6,6 +6,7 @@ import { NAMED_TEMPLATES } from "../core/chat/named_templates.ts";
 import type { TokenEngine } from "../core/engine/types.ts";
 import { fileTypeName } from "../core/gguf/mod.ts";
 import type { LanguageModel } from "../core/language_model.ts";
+import type { Plan } from "../core/plan/plan.ts";
 import type { SamplingParams } from "../core/sampling/mod.ts";
 import { type ChatFormat, chatFormat } from "./chat_format.ts";
 import { modelDigest } from "./model_digest.ts";
@@ -34,6 +35,8 @@ export interface ServedModel {
     /** Quantization name, e.g. `Q4_K_M`. */
     ftype?: string;
   };
+  /** What lives where, for those who look at the machine. */
+  readonly plan?: Plan;
   /** @internal */
   readonly engine: TokenEngine;
   /** @internal */
@@ -88,6 +91,7 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
       vocab_type: tokenizer.model,
       ...(ftype === undefined ? {} : { ftype }),
     },
+    plan: engine.plan,
     engine,
     tokenizer,
     chat: chatOf(model, options.chatTemplate),

@@ -14,6 +14,7 @@
  */
 export type { AppSettings } from "./app.ts";
 export type { CorsOrigins } from "./cors.ts";
+export { FolderPage, OwnPage, type Page } from "./page.ts";
 export type { RequestLogEntry } from "./request_log.ts";
 export { type ServedModel, servedModel, type ServedModelOptions } from "./language_model.ts";
 export {

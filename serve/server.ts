@@ -18,6 +18,8 @@ import { logEntry, type RequestLogEntry } from "./request_log.ts";
 import { chatCompletions, chatInputTokens } from "./routes_chat.ts";
 import { completions } from "./routes_completions.ts";
 import { countSchema, countTokens, messages, messagesSchema } from "./routes_anthropic.ts";
+import { OwnPage, type Page } from "./page.ts";
+import { machine } from "./routes_machine.ts";
 import { health, model, models, props, slots } from "./routes_info.ts";
 import { infill, infillSchema } from "./infill.ts";
 import { control, controlSchema } from "./routes_control.ts";
@@ -67,6 +69,8 @@ export interface ListenerSettings extends Partial<AppSettings> {
   props?: boolean;
   /** Path before every route, such as `/llm`. */
   apiPrefix?: string;
+  /** Answers GET / and the addresses that no route has; null: there is no page. Default: the program's own. */
+  page?: Page | null;
   /** A stream that is silent for so many seconds sends a comment. Default 30; 0 or less: never. */
   pingSeconds?: number;
   /** Larger bodies are refused. Default 32 MiB. */
@@ -138,8 +142,7 @@ interface Route {
 
 /** Every route; docs/http.md describes each. */
 export const ROUTES: readonly Route[] = [
-  // Coding agents send `HEAD /` to see whether there is a server.
-  { method: "GET", paths: ["/", "/health", "/v1/health"], handler: health },
+  { method: "GET", paths: ["/health", "/v1/health"], handler: health },
   { method: "GET", paths: ["/models", "/v1/models"], handler: models },
   { method: "GET", paths: ["/models/:id{.+}", "/v1/models/:id{.+}"], handler: model },
   { method: "GET", paths: ["/props"], handler: props },
@@ -147,6 +150,7 @@ export const ROUTES: readonly Route[] = [
   { method: "GET", paths: ["/slots"], handler: slots },
   { method: "POST", paths: ["/slots/:id{.+}"], handler: slotAction, body: slotFileSchema },
   { method: "GET", paths: ["/metrics"], handler: metrics },
+  { method: "GET", paths: ["/bloomery/machine"], handler: machine },
   { method: "POST", paths: ["/chat/completions", "/v1/chat/completions"], handler: chatCompletions, body: chatSchema },
   { method: "POST", paths: ["/v1/completions"], handler: completions, body: openaiCompletionSchema },
   { method: "POST", paths: ["/completion", "/completions"], handler: completion, body: completionSchema },
@@ -188,7 +192,7 @@ export const ROUTES: readonly Route[] = [
 ];
 
 /** Monitors, and clients that look for a server, have no key: these paths need none. */
-const OPEN_PATHS = ["/", "/health", "/v1/health"];
+const OPEN_PATHS = ["/health", "/v1/health"];
 
 /**
  * Listens before there is a model: a bad address fails early, and monitors see that the model loads.
@@ -203,7 +207,9 @@ export async function openServer(options: ListenerSettings): Promise<WaitingServ
     headers: options.corsHeaders,
     credentials: options.corsCredentials,
   };
-  const loading = (exchange: Exchange) => failed(exchange, unavailable("loading_model", "Loading model"));
+  const page = pageReader(options);
+  const loading = async (exchange: Exchange) =>
+    await page(exchange) ?? failed(exchange, unavailable("loading_model", "Loading model"));
   let answer: (exchange: Exchange, incoming: Incoming) => Response | Promise<Response> = loading;
   let tokenizer: ServedModel["tokenizer"] | undefined;
   const log = (exchange: Exchange) =>
@@ -339,8 +345,7 @@ type Env = { Bindings: { exchange: Exchange } };
 function makeRouter(app: App, options: ServerOptions, life: { draining: boolean }): Hono<Env> {
   const keys = options.apiKeys ?? [];
   const maxBodyBytes = options.maxBodyBytes ?? MAX_BODY_BYTES;
-  const trimmed = (options.apiPrefix ?? "").replace(/^\/+|\/+$/g, "");
-  const prefix = trimmed === "" ? "" : `/${trimmed}`;
+  const prefix = prefixOf(options);
   const router = new Hono<Env>();
   const answer = async (handler: Handler, exchange: Exchange, errors?: ErrorShape): Promise<Response> => {
     try {
@@ -367,8 +372,11 @@ function makeRouter(app: App, options: ServerOptions, life: { draining: boolean 
       });
     }
   }
-  router.notFound((c) => {
+  const page = pageReader(options);
+  router.notFound(async (c) => {
     const { exchange } = c.env;
+    const shown = await page(exchange);
+    if (shown !== undefined) return shown;
     const { method, path } = exchange;
     const allowed = [...new Set(methods.filter(([matches]) => matches.test(path)).map(([, m]) => m))].join(", ");
     if (allowed === "") {
@@ -383,6 +391,33 @@ function makeRouter(app: App, options: ServerOptions, life: { draining: boolean 
     return response;
   });
   return router;
+}
+
+/** Path before every route: empty, or with a slash before it and none behind. */
+function prefixOf({ apiPrefix = "" }: ListenerSettings): string {
+  const trimmed = apiPrefix.replace(/^\/+|\/+$/g, "");
+  return trimmed === "" ? "" : `/${trimmed}`;
+}
+
+/** Gives the page's answer to a request, undefined where it has none. */
+function pageReader(options: ListenerSettings): (exchange: Exchange) => Promise<Response | undefined> {
+  const page = options.page === undefined ? new OwnPage() : options.page, prefix = prefixOf(options);
+  return async (exchange) => {
+    const { method, path } = exchange;
+    if (page === null || (method !== "GET" && method !== "HEAD")) return undefined;
+    // The page's addresses are relative to its own, which must end with the slash.
+    if (prefix !== "" && path === prefix) {
+      return new Response(null, { status: 308, headers: { location: `${prefix}/` } });
+    }
+    if (!path.startsWith(`${prefix}/`)) return undefined;
+    try {
+      return await page.answer(exchange, path.slice(prefix.length));
+    } catch (error) {
+      const api = toApiError(error);
+      if (api.status === 500) options.onError?.(error);
+      return failed(exchange, api);
+    }
+  };
 }
 
 /** The handler of a route that is switched off; undefined when it is on. */

@@ -84,6 +84,9 @@ Deno.test("dist/bloomery does the whole job alone", async (t) => {
         assert.ok(i < 100, "the server did not become ready");
         await new Promise((r) => setTimeout(r, 100));
       }
+      const page = await fetch(url);
+      assert.equal(page.headers.get("content-type"), "text/html; charset=utf-8");
+      assert.match(await page.text(), /^<!doctype html>/);
       const response = await fetch(`${url}/v1/chat/completions`, {
         method: "POST",
         body: JSON.stringify({ messages: [{ role: "user", content: "What is 27 + 58?" }], temperature: 0 }),

@@ -7,7 +7,7 @@ import { PlanError, UsageError } from "../errors.ts";
 import { chooseContext } from "../plan/context.ts";
 import { nextPowerOfTwo, type Plan, planModel } from "../plan/plan.ts";
 import type { Backend, DeviceInfo } from "../program/backend.ts";
-import type { EngineOptions } from "./mod.ts";
+import type { EngineOptions } from "./options.ts";
 
 export interface PlannedEngine {
   readonly model: Model;

@@ -4,6 +4,7 @@
  * the ones before. Its engine keeps the promises of the real one and checks that the scheduler keeps its own.
  * @module
  */
+import type { Plan } from "../../core/plan/plan.ts";
 import { EngineError } from "../../core/errors.ts";
 import type { Snapshot, StepOutput } from "../../core/engine/mod.ts";
 import type { TokenEngine, TokenRequest, TokenSequence } from "../../core/engine/types.ts";
@@ -142,6 +143,8 @@ export interface FakeOptions {
   stepMs?: number;
   /** Tokens of /infill. */
   fim?: Partial<ServedModel["fim"]>;
+  /** What is told of the machine. */
+  plan?: Plan;
   /** Further names of the model. */
   aliases?: readonly string[];
 }
@@ -296,6 +299,7 @@ export function fakeModel(options: FakeOptions = {}): ServedModel & { engine: Fa
     path: "fake.gguf",
     created: 1700000000,
     meta: { architecture: "fake", n_ctx_train: 512, n_embd: 1, n_params: 1, size: 1, vocab_type: "fake" },
+    ...(options.plan === undefined ? {} : { plan: options.plan }),
     engine: new FakeEngine(tokenizer, options),
     tokenizer,
     chat: chatFormat(options.template ?? TEMPLATE, { bosToken: "<s>", eosToken: "<|im_end|>" }, tokenizer),
