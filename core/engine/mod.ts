@@ -6,7 +6,7 @@
 import { EngineError } from "../errors.ts";
 import { bindModel, buildProgram, type Model, OUTPUTS } from "../arch/model.ts";
 import type { ModelSource, Spec } from "../arch/mod.ts";
-import { bucketOf, type CacheType, PAGE_SIZE, type Plan } from "../plan/plan.ts";
+import { bucketOf, PAGE_SIZE, type Plan } from "../plan/plan.ts";
 import type { Backend, CacheHandle, ProgramHandle, StepInput, TensorHandle, TensorSource } from "../program/backend.ts";
 import type { Program, WeightDesc } from "../program/program.ts";
 import type { EngineOptions } from "./options.ts";
