@@ -192,8 +192,6 @@ export const REFUSED: Readonly<Record<string, string>> = {
   "control-vector-scaled": "control vectors are not supported",
   "mmproj": "images and audio are not supported",
   "mm": "images and audio are not supported",
-  "embedding": "embeddings are not supported",
-  "embeddings": "embeddings are not supported",
   "rerank": "reranking is not supported",
   "reranking": "reranking is not supported",
   "rope-scaling": "the file's rope keys decide; change them with bloomery quantize --override-kv",

@@ -5,6 +5,7 @@
 import { UsageError } from "../core/errors.ts";
 import { parseJson } from "../core/json.ts";
 import { osError, osReason } from "../core/os_error.ts";
+import type { Pooling } from "../serve/embedder.ts";
 import type { ServedModel } from "../serve/language_model.ts";
 import { type Command, EXIT, type Flags } from "./command.ts";
 import { FORM_FLAGS, MODEL_FLAGS, PREDICT, REASONING_FLAGS, SAMPLING_FLAGS } from "./flags.ts";
@@ -17,6 +18,7 @@ import {
   ANSWER_FLAGS,
   chatTemplateOf,
   corsOrigins,
+  EMBEDDING_FLAGS,
   HTTP_FLAGS,
   LOG_FLAGS,
   openRequestLog,
@@ -49,6 +51,7 @@ export const serve: Command = {
     ...TLS_FLAGS,
     ...ROUTE_FLAGS,
     ...PAGE_FLAGS,
+    ...EMBEDDING_FLAGS,
     PING_FLAG,
     PREFILL_FLAG,
     {
@@ -167,6 +170,8 @@ export const serve: Command = {
         prefill: isOn(flags, "prefill-assistant"),
         metrics: flags.bool("metrics"),
         pingSeconds: flags.num("sse-ping-interval")!,
+        embeddings: flags.bool("embeddings") ? (flags.str("pooling") as Pooling | undefined) ?? "file" : undefined,
+        embdNormalize: flags.num("embd-normalize")!,
         page,
         apiPrefix: flags.str("api-prefix") ?? "",
         build: `bloomery-${VERSION}`,

@@ -106,6 +106,33 @@ export const ROUTE_FLAGS: readonly Flag[] = [
   },
 ];
 
+/** Vectors in place of answers. */
+export const EMBEDDING_FLAGS: readonly Flag[] = [
+  {
+    name: "embeddings",
+    alias: ["embedding"],
+    type: "bool",
+    env: "LLAMA_ARG_EMBEDDINGS",
+    help: "give vectors of texts (/v1/embeddings, /embedding) and no answers",
+  },
+  {
+    name: "pooling",
+    type: "string",
+    choices: ["none", "mean", "cls", "last"],
+    env: "LLAMA_ARG_POOLING",
+    help: "with --embeddings: how the vectors of a text's tokens become one; default: as the file says",
+  },
+  {
+    name: "embd-normalize",
+    type: "int",
+    value: "N",
+    default: 2,
+    min: -1,
+    env: "LLAMA_ARG_EMBD_NORMALIZE",
+    help: "with --embeddings: norm that becomes 1; -1 none, 0 largest value 32760",
+  },
+];
+
 export const PAGE_FLAGS: readonly Flag[] = [
   {
     name: "ui",

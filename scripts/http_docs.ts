@@ -30,6 +30,8 @@ export const FIELDS: Readonly<Record<string, string>> = {
   conversation_ids: "Conversations to look for",
   conv_ids: "The same",
   reasoning_budget_message: "Text before the tag that ends reasoning at its limit",
+  embd_normalize: "Norm that becomes 1; -1 none, 0 makes the largest value 32760; default: `--embd-normalize`",
+  encoding_format: "`base64`: little-endian 32-bit floats",
   stream: "Send the answer as it comes, as server-sent events",
   stream_options: "`include_usage` adds a last event with the usage",
   sse_ping_interval: "Seconds after which a silent stream sends a comment, 0 or -1 = never",
@@ -111,7 +113,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   parse_special: "Whether markup of special tokens is read as such",
   with_pieces: "Tell each token's text too: as a string, or as bytes where they are no text on their own",
   tokens: "The token ids",
-  input: "A text of the user, or items",
+  input: "A text of the user, or items; of embeddings: a text, token ids, or an array of them",
   instructions: "The system prompt of this answer",
   previous_response_id: "Go on from a response that is kept",
   store: "Whether the answer is kept",
@@ -301,6 +303,19 @@ export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
       tool_choice: "As for /v1/messages",
     },
   },
+  "/v1/embeddings": {
+    summary: "vectors of texts, in OpenAI's form",
+    details:
+      "501 unless the server was started with `--embeddings`, which then gives no answers. Vectors are hidden rows behind the last " +
+      "norm, pooled as `--pooling` or the file says, and normalised; a text's vector has the same bits alone and in a batch. " +
+      "`dimensions` is ignored, as llama-server does. A text longer than the context is a 500 that says `too large`.",
+  },
+  "/embeddings": {
+    summary: "vectors of texts, in llama-server's form",
+    details:
+      '`[{"index": 0, "embedding": [[...]]}]`: one row a text, or one a token where nothing is pooled (not normalised).',
+  },
+  "/v1/reranking": { summary: "scores of texts for a question, which this server cannot give", details: "501." },
   "/tokenize": { summary: "ids of a text", details: '`{"tokens": [...]}`: ids, or `{id, piece}` with `with_pieces`.' },
   "/detokenize": { summary: "text of ids", details: '`{"content": "..."}`. An id outside the vocabulary is a 400.' },
   "POST /props": {

@@ -4,7 +4,8 @@
  */
 import type { AnswerDefaults, AnswerRequest, Limits } from "./answer_request.ts";
 import { type BeforeForm, constraintOf, type FormRequest } from "./constraint.ts";
-import { badRequest, contextTooSmall } from "./errors.ts";
+import type { Embedder } from "./embedder.ts";
+import { badRequest, contextTooSmall, noAnswers } from "./errors.ts";
 import { Generation, type GenerationOptions } from "./generation.ts";
 import type { Exchange } from "./exchange.ts";
 import type { ServedModel } from "./language_model.ts";
@@ -43,6 +44,8 @@ export interface AppSettings extends AnswerDefaults {
   build: string;
   /** Whether the routes of these names are answered. */
   endpoints: { slots: boolean; metrics: boolean; props: boolean };
+  /** Norm of vectors where a request does not say (`embedder.ts`). */
+  embdNormalize: number;
   /** Words that describe the model to clients. */
   tags: readonly string[];
   /** Receives what a request asks for and this server ignores. */
@@ -75,9 +78,12 @@ export class App {
   readonly streams = new StreamStore();
   /** Of answers that run, by their id: functions that end their reasoning, and say whether they did. */
   readonly controlled = new Map<string, (() => boolean)[]>();
+  /** Gives vectors; answers are refused then. */
+  readonly embedder: Embedder | undefined;
   readonly #told = new Set<string>();
 
-  constructor(model: ServedModel, scheduler: Scheduler, settings: AppSettings) {
+  constructor(model: ServedModel, scheduler: Scheduler, settings: AppSettings, embedder?: Embedder) {
+    this.embedder = embedder;
     this.model = model;
     this.scheduler = scheduler;
     this.settings = settings;
@@ -129,6 +135,7 @@ export class App {
    * @throws ApiError 503 when no more requests are taken.
    */
   start(plans: AnswerPlan[], { signal, generations, detached }: Exchange): StartedAnswers {
+    if (this.embedder) throw noAnswers();
     for (const { sharesPromptOf, ...plan } of plans) {
       const after = sharesPromptOf === undefined ? undefined : generations[sharesPromptOf];
       generations.push(new Generation(this.model, plan, after));

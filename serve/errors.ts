@@ -89,6 +89,11 @@ export function notSupported(message: string, hint?: string): ApiError {
   return new ApiError(501, "not_supported_error", "not_supported", message, hint === undefined ? {} : { hint });
 }
 
+/** 501: what routes of answers say in a server for vectors. */
+export function noAnswers(): ApiError {
+  return notSupported("This server does not support completions. Start it without `--embeddings`");
+}
+
 /** 503: the server cannot take the request now. */
 export function unavailable(code: string, message: string): ApiError {
   return new ApiError(503, "unavailable_error", code, message);

@@ -9,6 +9,7 @@ import type { LanguageModel } from "../core/language_model.ts";
 import type { Plan } from "../core/plan/plan.ts";
 import type { SamplingParams } from "../core/sampling/mod.ts";
 import { type ChatFormat, chatFormat } from "./chat_format.ts";
+import { type Pooling, poolingOf } from "./embedder.ts";
 import { modelDigest } from "./model_digest.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
@@ -37,6 +38,8 @@ export interface ServedModel {
   };
   /** What lives where, for those who look at the machine. */
   readonly plan?: Plan;
+  /** How the file wants rows of tokens to become one; undefined: it does not say. */
+  readonly pooling?: Pooling | "rank" | undefined;
   /** @internal */
   readonly engine: TokenEngine;
   /** @internal */
@@ -93,6 +96,7 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
     },
     plan: engine.plan,
     engine,
+    pooling: poolingOf(metadata.int(`${metadata.str("general.architecture")}.pooling_type`, undefined)),
     tokenizer,
     chat: chatOf(model, options.chatTemplate),
     fim: {

@@ -17,20 +17,21 @@ export type PromptField = string | Wrapped | (Piece | Wrapped | Piece[])[];
 /**
  * The prompts of a request as ids. Texts get the tokens that the vocabulary puts around a text; ids stay as they are.
  * An array of texts is several prompts, an array with ids in it is one.
+ * @param name Of the field, for messages.
  * @throws ApiError 400 for empty prompts and ids outside the vocabulary.
  */
-export function promptsOf(field: PromptField, tokenizer: Tokenizer): Int32Array[] {
+export function promptsOf(field: PromptField, tokenizer: Tokenizer, name = "prompt"): Int32Array[] {
   if (typeof field === "string" || !Array.isArray(field)) {
-    return [encode([unwrap(field, "prompt")], tokenizer, "prompt")];
+    return [encode([unwrap(field, name)], tokenizer, name)];
   }
   if (field.length === 0) {
-    throw badRequest("prompt: expected at least one token or text, found an empty array", "prompt");
+    throw badRequest(`${name}: expected at least one token or text, found an empty array`, name);
   }
   if (field.some((p) => typeof p === "number") && field.every((p) => typeof p === "number" || typeof p === "string")) {
-    return [encode(field, tokenizer, "prompt")];
+    return [encode(field, tokenizer, name)];
   }
   return field.map((prompt, i) => {
-    const param = `prompt[${i}]`;
+    const param = `${name}[${i}]`;
     if (typeof prompt === "number") {
       throw badRequest(`${param}: expected a prompt like the others of the array, found the token ${prompt}`, param);
     }

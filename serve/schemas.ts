@@ -136,7 +136,8 @@ export function choicesOf(request: {
 /** A text as llama-server's clients wrap it where pictures may come with it. */
 const wrappedPrompt = z.looseObject({ prompt_string: z.string(), multimodal_data: opt(z.array(z.unknown())) });
 const promptPieces = z.array(z.union([z.string(), tokenId]));
-const promptSchema = z.union([
+/** A text, token ids, a mix, or several of them. */
+export const promptSchema = z.union([
   z.string(),
   wrappedPrompt,
   z.array(z.union([z.string(), tokenId, wrappedPrompt, promptPieces])),

@@ -11,6 +11,7 @@ import { type CorsOrigins, type CorsRules, preflight, setCors } from "./cors.ts"
 import { anthropicErrorBody, ApiError, errorResponse, switchedOff, toApiError, unavailable } from "./errors.ts";
 import { Exchange } from "./exchange.ts";
 import { GenerationCancelled } from "./generation.ts";
+import { UsageError } from "../core/errors.ts";
 import type { ServedModel } from "./language_model.ts";
 import { type Incoming, isSocket, listen, type Listener, type Tls } from "./listener.ts";
 import { metrics } from "./metrics.ts";
@@ -23,6 +24,8 @@ import { machine } from "./routes_machine.ts";
 import { health, model, models, props, slots } from "./routes_info.ts";
 import { infill, infillSchema } from "./infill.ts";
 import { control, controlSchema } from "./routes_control.ts";
+import { embedding, embeddings, embeddingSchema, embeddingsSchema, rerank } from "./routes_embeddings.ts";
+import { Embedder, type Pooling } from "./embedder.ts";
 import { deleteStream, lookupSchema, lookupStreams, readStream } from "./routes_streams.ts";
 import { disabled, loraAdapters, setLoraAdapters, setProps, systemone, transcriptions } from "./routes_off.ts";
 import { applyTemplate, completion, detokenize, tokenize } from "./routes_native.ts";
@@ -63,6 +66,10 @@ export interface ListenerSettings extends Partial<AppSettings> {
   apiKeys?: readonly string[];
   /** Whether GET /slots is answered. Default true. */
   slots?: boolean;
+  /** Gives vectors pooled so, or as the model's file says, and no answers. Default: answers. */
+  embeddings?: Pooling | "file" | undefined;
+  /** Norm of vectors where a request does not say. Default 2. */
+  embdNormalize?: number;
   /** Whether GET /metrics is answered. Default true. */
   metrics?: boolean;
   /** Whether POST /props is answered. Default false. */
@@ -180,6 +187,9 @@ export const ROUTES: readonly Route[] = [
     body: countSchema,
     errors: anthropicErrorBody,
   },
+  { method: "POST", paths: ["/v1/embeddings"], handler: embeddings, body: embeddingsSchema },
+  { method: "POST", paths: ["/embedding", "/embeddings"], handler: embedding, body: embeddingSchema },
+  { method: "POST", paths: ["/rerank", "/reranking", "/v1/rerank", "/v1/reranking"], handler: rerank },
   { method: "POST", paths: ["/tokenize"], handler: tokenize, body: tokenizeSchema },
   { method: "POST", paths: ["/detokenize"], handler: detokenize, body: detokenizeSchema },
   { method: "POST", paths: ["/apply-template"], handler: applyTemplate, body: conversationSchema },
@@ -285,6 +295,7 @@ function run(
     ...(options.sleepAfterMs === undefined ? {} : { sleepAfterMs: options.sleepAfterMs }),
     ...(options.similarity === undefined ? {} : { similarity: options.similarity }),
   });
+  const embedder = embedderOf(options.model, scheduler.slots.length, options.embeddings);
   const app = new App(options.model, scheduler, {
     reasoningFormat: options.reasoningFormat ?? "auto",
     reasoningBudget: options.reasoningBudget ?? -1,
@@ -308,9 +319,10 @@ function run(
       metrics: options.metrics ?? true,
       props: options.props ?? false,
     },
+    embdNormalize: options.embdNormalize ?? 2,
     tags: options.tags ?? [],
     warn: options.onWarning ?? (() => {}),
-  });
+  }, embedder);
   const life = { draining: false };
   const router = makeRouter(app, options, life);
   const drained = listener.closed.then(() => scheduler.stop());
@@ -341,6 +353,19 @@ function run(
 }
 
 type Env = { Bindings: { exchange: Exchange } };
+
+/** @throws UsageError `usage.pooling` for a file whose vectors are scores */
+function embedderOf(model: ServedModel, n_seq: number, wanted: Pooling | "file" | undefined): Embedder | undefined {
+  if (wanted === undefined) return undefined;
+  const pooling = wanted === "file" ? model.pooling ?? "none" : wanted;
+  if (pooling === "rank") {
+    throw new UsageError("usage.pooling", `Cannot give vectors of ${model.path}: the file asks for pooling "rank"`, {
+      at: { file: model.path },
+      hint: "reranking is not supported; --pooling mean, cls or last gives vectors",
+    });
+  }
+  return new Embedder(model.engine, { pooling, n_seq });
+}
 
 function makeRouter(app: App, options: ServerOptions, life: { draining: boolean }): Hono<Env> {
   const keys = options.apiKeys ?? [];

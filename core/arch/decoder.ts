@@ -118,6 +118,7 @@ export function embed(op: Ops, s: Spec): T {
 
 /** The head, tied to the embedding where the file has no `output.weight`: `[n_vocab, n_out]`. */
 export function unembed(op: Ops, s: Spec, x: T): T {
+  op.hidden(x);
   const w = op.weights();
   return w.has("output")
     ? linear(op, w, "output", x, s.n_vocab)

@@ -51,6 +51,7 @@ const WITHOUT_EFFECT = new Set([
   "rope.scaling.finetuned",
   "attention.key_length",
   "attention.value_length",
+  "pooling_type",
 ]);
 
 /** Reads `{arch}.*`. Every method throws `model.missing_key` or `model.key_type` as `Metadata` does. */

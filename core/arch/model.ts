@@ -112,6 +112,16 @@ export const OUTPUTS = {
   logits: "logits",
 } as const;
 
+/** The output of `buildHidden`: f32 `[n_embd, n_out]`. */
+export const HIDDEN = "hidden";
+
+/** The forward pass up to the head, for embeddings: no row of logits is computed. */
+export function buildHidden(model: Pick<Model, "file" | "arch" | "spec">, bucket: Bucket, device: number): Program {
+  const op = new Ops(bucket, model.file, device);
+  model.arch.build(op, model.spec);
+  return op.finishBeforeHead(HIDDEN);
+}
+
 /** The forward pass for one shape bucket, with the outputs above. */
 export function buildProgram(
   model: Pick<Model, "file" | "arch" | "spec">,

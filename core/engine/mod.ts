@@ -4,7 +4,7 @@
  * @module
  */
 import { EngineError } from "../errors.ts";
-import { bindModel, buildProgram, type Model, OUTPUTS } from "../arch/model.ts";
+import { bindModel, buildHidden, buildProgram, HIDDEN, type Model, OUTPUTS } from "../arch/model.ts";
 import type { ModelSource, Spec } from "../arch/mod.ts";
 import { bucketOf, PAGE_SIZE, type Plan } from "../plan/plan.ts";
 import type { Backend, CacheHandle, ProgramHandle, StepInput, TensorHandle, TensorSource } from "../program/backend.ts";
@@ -28,8 +28,11 @@ export interface StepRequest {
   readonly tokens: ArrayLike<number>;
   /** Rows to give results of. */
   readonly output: "none" | "last" | "all";
-  /** `logits`: whole rows besides the candidates. Default: `candidates`. */
-  readonly want?: "candidates" | "logits";
+  /**
+   * `logits`: whole rows besides the candidates. `hidden`: what the head would take, and nothing else; the requests of a step all want
+   * it, or none. Default: `candidates`.
+   */
+  readonly want?: "candidates" | "logits" | "hidden";
   /** Tokens to score at the output rows, -1 for none; as many as there are rows. */
   readonly targets?: ArrayLike<number>;
   /**
@@ -53,7 +56,17 @@ export interface StepOutput {
   readonly targetLogprob: Float32Array;
   /** `[n_rows, n_vocab]` when `want` is `logits`. */
   readonly full?: Float32Array;
+  /** `[n_rows, n_embd]` when `want` is `hidden`; the others are empty then. */
+  readonly hidden?: Float32Array;
 }
+
+/** What a step that wants no logits gives of them. */
+const NOTHING = {
+  ids: new Int32Array(0),
+  logits: new Float32Array(0),
+  lse: new Float32Array(0),
+  targetLogprob: new Float32Array(0),
+};
 
 /** Most weights read at once while loading. */
 const LOADS_AT_ONCE = 8;
@@ -284,6 +297,7 @@ export class Engine implements Disposable {
     const starts = requests.map((r) => r.sequence.length);
     const outputs = requests.map((r) => {
       const n_rows = r.output === "all" ? r.tokens.length : r.output === "last" ? Math.min(1, r.tokens.length) : 0;
+      if (r.want === "hidden") return { n_rows, ...NOTHING, hidden: new Float32Array(n_rows * this.spec.n_embd) };
       return {
         n_rows,
         ids: new Int32Array(n_rows * this.topK),
@@ -373,7 +387,8 @@ export class Engine implements Disposable {
       if (copies[c].length > 0) cache.copyPages(copies[c].map((p) => p.src), copies[c].map((p) => p.dst));
     });
 
-    const { program, handle } = this.#program(n_tok, outRows.length);
+    const hidden = requests[0]?.want === "hidden";
+    const { program, handle } = this.#program(n_tok, outRows.length, hidden);
     const n_page: number[] = [], pages: Int32Array[] = [];
     this.caches.forEach((_, c) => {
       const lists = parts.map((p) => requests[p.request].sequence.lists[c].ids);
@@ -405,6 +420,8 @@ export class Engine implements Disposable {
     const wantFull = homes.some(([request]) => requests[request].want === "logits");
     const names = homes.length === 0
       ? []
+      : hidden
+      ? [HIDDEN]
       : [OUTPUTS.ids, OUTPUTS.top, OUTPUTS.lse, OUTPUTS.target, ...(wantFull ? [OUTPUTS.logits] : [])];
     const got = await handle.step(input, names);
     this.#residency?.afterStep(n_tok);
@@ -415,6 +432,11 @@ export class Engine implements Disposable {
     }
     homes.forEach(([request, row], i) => {
       const out = outputs[request];
+      if (out.hidden) {
+        const { n_embd } = this.spec;
+        out.hidden.set(got[HIDDEN].subarray(i * n_embd, (i + 1) * n_embd) as Float32Array, row * n_embd);
+        return;
+      }
       const slice = <A extends Int32Array | Float32Array>(name: string, n: number) =>
         got[name].subarray(i * n, (i + 1) * n) as A;
       out.ids.set(slice<Int32Array>(OUTPUTS.ids, this.topK), row * this.topK);
@@ -426,12 +448,15 @@ export class Engine implements Disposable {
   }
 
   /** The program of the smallest bucket that holds a step; made at first use. */
-  #program(n_tok: number, n_out: number): { program: Program; handle: ProgramHandle } {
+  #program(n_tok: number, n_out: number, hidden: boolean): { program: Program; handle: ProgramHandle } {
     const bucket = bucketOf(n_tok, n_out, this.n_ctx);
-    const key = `${bucket.n_tok},${bucket.n_out}`;
+    const key = `${bucket.n_tok},${bucket.n_out},${hidden}`;
     const known = this.#programs.get(key);
     if (known) return known;
-    const program = buildProgram(this.model, bucket, this.topK, this.plan.device.index);
+    const device = this.plan.device.index;
+    const program = hidden
+      ? buildHidden(this.model, bucket, device)
+      : buildProgram(this.model, bucket, this.topK, device);
     const weights = program.weights.map((w) => this.#residency?.tensor(w.name) ?? this.#weights.get(w.name)!);
     const handle = this.backend.createProgram(program, weights, this.caches);
     const made = { program, handle };

@@ -232,6 +232,8 @@ export class Ops {
   #derived: DerivedInput[] = [];
   #derivedIds = new Map<string, T>();
   #outputs: OutputDesc[] = [];
+  /** What the head takes, and how much there was before it. */
+  #head: { x: T; ops: number; tensors: number; weights: number } | undefined;
 
   /** @param device Index of the device that runs the program. */
   constructor(readonly bucket: Bucket, readonly source: WeightSource, readonly device = 0) {
@@ -636,6 +638,23 @@ export class Ops {
   /** Names a result that a step can copy to the host. */
   output(name: string, x: T): void {
     this.#outputs.push({ name, tensor: x.id });
+  }
+
+  /** Tells what the head takes, `[n_embd, n_out]`; everything behind is the head. */
+  hidden(x: T): void {
+    this.#head = { x, ops: this.#ops.length, tensors: this.#tensors.length, weights: this.#weights.length };
+  }
+
+  /** As `finish`, without the head: its output is what the head would take. */
+  finishBeforeHead(name: string): Program {
+    const head = this.#head;
+    if (!head) throw new Error("the program has no head");
+    this.#ops.length = head.ops;
+    this.#tensors.length = head.tensors;
+    this.#weights.length = head.weights;
+    this.#outputs.length = 0;
+    this.output(name, head.x);
+    return this.finish();
   }
 
   finish(): Program {

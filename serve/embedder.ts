@@ -1,0 +1,122 @@
+/**
+ * Vectors of texts: hidden rows of the model, pooled and normalised. A server that gives them gives nothing else, so the engine is this
+ * one's alone. Inputs that wait go through it together; a text's vector has the same bits alone and in company.
+ * @module
+ */
+import type { TokenEngine } from "../core/engine/types.ts";
+import { ApiError } from "./errors.ts";
+
+/** How rows of tokens become one. */
+export const POOLINGS = ["none", "mean", "cls", "last"] as const;
+export type Pooling = typeof POOLINGS[number];
+
+/** What files say in `{arch}.pooling_type`. */
+const BY_NUMBER: readonly (Pooling | "rank")[] = ["none", "mean", "cls", "last", "rank"];
+
+/** The pooling that a file asks for; undefined where it asks for none that is known. */
+export function poolingOf(number: number | undefined): Pooling | "rank" | undefined {
+  return number === undefined ? undefined : BY_NUMBER[number];
+}
+
+export interface EmbedderOptions {
+  readonly pooling: Pooling;
+  /** Inputs of one step at most: sequences that the engine holds at once. */
+  readonly n_seq: number;
+}
+
+interface Job {
+  readonly ids: Int32Array;
+  readonly done: (rows: Float32Array[]) => void;
+  readonly failed: (error: unknown) => void;
+}
+
+export class Embedder {
+  readonly pooling: Pooling;
+  readonly #engine: TokenEngine;
+  readonly #n_seq: number;
+  readonly #waiting: Job[] = [];
+  #running = false;
+
+  constructor(engine: TokenEngine, { pooling, n_seq }: EmbedderOptions) {
+    this.#engine = engine;
+    this.pooling = pooling;
+    this.#n_seq = n_seq;
+  }
+
+  /**
+   * The vectors of texts, `[n_embd]` each; one a token where nothing is pooled, else one.
+   * @throws ApiError 500 `too large` for more tokens than the context holds, as llama-server
+   */
+  async embed(inputs: readonly Int32Array[]): Promise<Float32Array[][]> {
+    const { n_ctx } = this.#engine;
+    for (const { length } of inputs) {
+      if (length <= n_ctx) continue;
+      const message = `input (${length} tokens) is too large to process: the context holds ${n_ctx}`;
+      throw new ApiError(500, "server_error", "input_too_large", message, { hint: "raise --ctx-size or cut the text" });
+    }
+    const jobs = inputs.map((ids) =>
+      new Promise<Float32Array[]>((done, failed) => this.#waiting.push({ ids, done, failed }))
+    );
+    if (!this.#running) this.#run();
+    return await Promise.all(jobs);
+  }
+
+  async #run(): Promise<void> {
+    this.#running = true;
+    await null; // requests of the same moment go together
+    while (this.#waiting.length > 0) {
+      // Of one step's rows: what is longer alone goes through in several.
+      const jobs: Job[] = [];
+      let rows = 0;
+      while (this.#waiting.length > 0 && jobs.length < this.#n_seq) {
+        const next = this.#waiting[0].ids.length;
+        if (jobs.length > 0 && rows + next > this.#engine.n_ubatch) break;
+        rows += next;
+        jobs.push(this.#waiting.shift()!);
+      }
+      const sequences = jobs.map(() => this.#engine.createSequence());
+      try {
+        const output = this.pooling === "last" ? "last" : "all";
+        const got = await this.#engine.step(
+          jobs.map(({ ids }, i) => ({ sequence: sequences[i], tokens: ids, output, want: "hidden", keep: false })),
+        );
+        jobs.forEach((job, i) => job.done(this.#pooled(got[i].hidden!, got[i].n_rows)));
+      } catch (error) {
+        for (const job of jobs) job.failed(error);
+      } finally {
+        for (const s of sequences) s.dispose();
+      }
+    }
+    this.#running = false;
+  }
+
+  #pooled(hidden: Float32Array, n_rows: number): Float32Array[] {
+    const n = hidden.length / n_rows, row = (i: number) => hidden.slice(i * n, (i + 1) * n);
+    switch (this.pooling) {
+      case "none":
+        return Array.from({ length: n_rows }, (_, i) => row(i));
+      case "cls":
+        return [row(0)];
+      case "last":
+        return [row(n_rows - 1)];
+      case "mean": {
+        const sum = new Float64Array(n);
+        for (let i = 0; i < hidden.length; i++) sum[i % n] += hidden[i];
+        return [Float32Array.from(sum, (x) => x / n_rows)];
+      }
+    }
+  }
+}
+
+/**
+ * A vector brought to a size.
+ * @param norm -1: as it is; 0: the largest value becomes 32760; 1, 2, ...: the length by that norm becomes 1
+ */
+export function normalized(v: Float32Array, norm: number): Float32Array {
+  if (norm < 0) return v;
+  let size = 0;
+  for (const x of v) size = norm === 0 ? Math.max(size, Math.abs(x)) : size + Math.abs(x) ** norm;
+  if (norm === 0) size /= 32760;
+  else size = size ** (1 / norm);
+  return size > 0 ? v.map((x) => x / size) : v;
+}
