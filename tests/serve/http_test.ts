@@ -383,3 +383,37 @@ Deno.test("methods, headers and credentials of pages are as the server was start
     assert.equal(response.headers.get("access-control-allow-credentials"), "true");
   });
 });
+
+Deno.test("predictions of Vertex AI are several requests in one, each answered in its format", async () => {
+  const vertex = { predictRoute: "/v1/endpoints/1:predict", healthRoute: "/ping" };
+  await withServer({ vertex, apiKeys: ["key"], apiPrefix: "/llm", stepMs: 2 }, async ({ post, server }) => {
+    const key = { authorization: "Bearer key" };
+    const ask = (instances: unknown) => post(vertex.predictRoute, { instances }, key);
+    const chat = { "@requestFormat": "chatCompletions", messages: say("[[[one]]]") };
+    const { status, body } = await ask([
+      chat,
+      { "@requestFormat": "completions", prompt: "[[[two]]]" },
+      { ...chat, messages: say("[[[three]]]"), n: 2 },
+    ]);
+    assert.equal(status, 200);
+    const [first, second, third] = body.predictions;
+    assert.deepEqual([first.choices[0].message.content, second.choices[0].text], ["one", "two"]);
+    assert.deepEqual(third.choices.map((c: any) => c.message.content), ["three", "three"]);
+    assert.equal((await post(vertex.predictRoute, { instances: [chat] })).status, 401);
+    const health = await fetch(`${server.url}/ping`);
+    assert.deepEqual([health.status, await health.json()], [200, { status: "ok" }]);
+    for (
+      const [instances, param] of [
+        [[{ ...chat, stream: true }], "instances[0]"],
+        [[chat, { ...chat, "@requestFormat": "toString" }], "instances[1]"],
+        [Array(129).fill(chat), "instances"],
+        [[{ messages: [] }], "instances[0].@requestFormat"],
+        [[{ ...chat, messages: say("babble"), ignore_eos: true }, { ...chat, temperature: -1 }], "temperature"],
+      ] as const
+    ) {
+      const { status, body } = await ask(instances);
+      assert.deepEqual([status, body.error.param], [400, param]);
+    }
+    await soon(() => server.scheduler.n_active === 0, "the others of a refused body are ended");
+  });
+});
