@@ -417,3 +417,21 @@ Deno.test("predictions of Vertex AI are several requests in one, each answered i
     await soon(() => server.scheduler.n_active === 0, "the others of a refused body are ended");
   });
 });
+
+Deno.test("props tell what the template can show", async () => {
+  const caps = async (template?: string) => {
+    let found: Record<string, boolean> = {};
+    await withServer(template === undefined ? {} : { template }, async ({ server }) => {
+      found = (await (await fetch(`${server.url}/props`)).json()).chat_template_caps;
+    });
+    return Object.keys(found).filter((name) => found[name]).map((name) => name.replace("supports_", "")).sort();
+  };
+  const all = ["object_arguments", "parallel_tool_calls", "preserve_reasoning", "string_content", "system_role"];
+  assert.deepEqual(await caps(), [...all, "tool_calls", "tools", "typed_content"]);
+  const plain =
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}{{ m.content }}{% endfor %}";
+  // The server joins a system message to the next one where the template has no place for it.
+  assert.deepEqual(await caps(plain), ["string_content", "system_role", "typed_content"]);
+  const effort = "{% for m in messages %}{{ m.content }}{% endfor %}{{ reasoning_effort }}";
+  assert.deepEqual(await caps(effort), ["reasoning_effort", "string_content", "system_role", "typed_content"]);
+});
