@@ -30,6 +30,7 @@ import {
   TEMPLATE_FLAGS,
   TLS_FLAGS,
   tlsOf,
+  vertexOf,
 } from "./server_flags.ts";
 import { SLOT_CACHE_FLAGS, SLOT_FLAGS, slotCacheOf, slotsOf } from "./slots.ts";
 import { readText } from "./text_file.ts";
@@ -124,9 +125,13 @@ export const serve: Command = {
     const chatTemplate = chatTemplateOf(flags);
     const form = formOf(flags);
     const apiKeys = keysOf(flags);
-    if (apiKeys.length === 0 && !isLocal(flags.str("host")!)) {
+    const vertex = vertexOf((name) => Deno.env.get(name));
+    // A container is reached from outside.
+    const host = vertex !== undefined && !flags.given("host") ? "0.0.0.0" : flags.str("host")!;
+    const port = vertex !== undefined && !flags.given("port") ? vertex.port : flags.num("port")!;
+    if (apiKeys.length === 0 && !isLocal(host)) {
       io.warn(
-        `listening on ${flags.str("host")} without a key: everybody who reaches it can use the model, see --api-key`,
+        `listening on ${host} without a key: everybody who reaches it can use the model, see --api-key`,
       );
     }
     const origins = await corsOrigins(flags);
@@ -140,10 +145,11 @@ export const serve: Command = {
     const { VERSION } = await import("./version.ts");
     const reasoningBudget = flags.num("reasoning-budget")!;
     // Before the weights: an address that cannot be had is known at once, and monitors see that the model loads.
-    const waiting = await listen(flags, () =>
+    const waiting = await listen({ host, port }, () =>
       openServer({
-        host: flags.str("host")!,
-        port: flags.num("port")!,
+        host,
+        port,
+        vertex,
         tls,
         n_slots,
         ...slotCache,
@@ -269,13 +275,12 @@ function isLocal(hosts: string): boolean {
 }
 
 /** @throws UsageError `usage.address` when the address cannot be had. */
-async function listen<T>(flags: Flags, start: () => Promise<T>): Promise<T> {
+async function listen<T>({ host, port }: { host: string; port: number }, start: () => Promise<T>): Promise<T> {
   try {
     return await start();
   } catch (cause) {
     const known = osError(cause);
     if (known === undefined) throw cause;
-    const host = flags.str("host"), port = flags.num("port")!;
     // Ports of services belong to the system's own programs.
     const reserved = known.code === "os.permission" && port < 1024;
     throw new UsageError("usage.address", `Cannot listen on ${host}:${port}: ${osReason(cause)}`, {

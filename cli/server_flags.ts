@@ -258,6 +258,25 @@ export async function tlsOf(flags: Flags): Promise<Tls | undefined> {
   return tls;
 }
 
+/**
+ * What Google's Vertex AI asks of a container, by its environment variables.
+ * @throws {UsageError} `usage.value` for a port that is none
+ */
+export function vertexOf(
+  env: (name: string) => string | undefined,
+): { port: number; predictRoute: string; healthRoute: string } | undefined {
+  if (env("AIP_MODE") !== "PREDICTION") return undefined;
+  const route = (name: string, standard: string) => `/${(env(name) || standard).replace(/^\/+/, "")}`;
+  const port = env("AIP_HTTP_PORT") || "8080";
+  if (!/^\d{1,5}$/.test(port) || Number(port) > 65535) {
+    throw new UsageError("usage.value", `Cannot use AIP_HTTP_PORT ${port}: expected a port`, {
+      at: { flag: "AIP_HTTP_PORT", got: port },
+    });
+  }
+  const predictRoute = route("AIP_PREDICT_ROUTE", "predict"), healthRoute = route("AIP_HEALTH_ROUTE", "health");
+  return { port: Number(port), predictRoute, healthRoute };
+}
+
 /** What answers get where a request does not say. */
 export const ANSWER_FLAGS: readonly Flag[] = [
   {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { FolderPage, OwnPage } from "../serve/page.ts";
 import type { Command } from "./command.ts";
 import { parseArgs } from "./parse.ts";
-import { PAGE_FLAGS, pageOf } from "./server_flags.ts";
+import { PAGE_FLAGS, pageOf, vertexOf } from "./server_flags.ts";
 
 const command: Command = {
   name: "serve",
@@ -39,4 +39,15 @@ Deno.test("pageOf() takes a folder, and refuses what is none", async () => {
   } finally {
     await Deno.remove(dir, { recursive: true });
   }
+});
+
+Deno.test("vertexOf() reads what Vertex AI asks of a container, and nothing elsewhere", () => {
+  const of = (env: Record<string, string>) => vertexOf((name) => env[name]);
+  assert.equal(of({ AIP_HTTP_PORT: "9000" }), undefined);
+  assert.deepEqual(of({ AIP_MODE: "PREDICTION" }), { port: 8080, predictRoute: "/predict", healthRoute: "/health" });
+  assert.deepEqual(
+    of({ AIP_MODE: "PREDICTION", AIP_HTTP_PORT: "9000", AIP_PREDICT_ROUTE: "/a:predict", AIP_HEALTH_ROUTE: "ping" }),
+    { port: 9000, predictRoute: "/a:predict", healthRoute: "/ping" },
+  );
+  assert.throws(() => of({ AIP_MODE: "PREDICTION", AIP_HTTP_PORT: "x" }), { code: "usage.value" });
 });

@@ -7,6 +7,7 @@ import { type Command, type Flag, type FlagOrigin, Flags, type FlagValue } from 
 import { configValues } from "./config.ts";
 import { flagValue } from "./flag_value.ts";
 import { shownForms } from "./flag_text.ts";
+import { REFUSED } from "./llama_flags.ts";
 
 /** The places besides the command line; what is absent here does not exist. */
 export interface Settings {
@@ -27,6 +28,21 @@ function envValue(flag: Flag, env: (name: string) => string | undefined): FlagVa
   return text === undefined || text === "" ? undefined : flagValue(flag, [text], flag.env);
 }
 
+const OFF = ["", "0", "false", "off", "disabled", "none"];
+
+/** @throws {UsageError} `usage.not_supported` where a variable asks for what llama.cpp's tools have and this program has not */
+function refuseVariables(command: Command, env: (name: string) => string | undefined): void {
+  if (!command.flags.some((flag) => flag.noEffect !== undefined)) return; // it takes no command lines of theirs
+  const own = new Set(command.flags.map((flag) => flag.env));
+  for (const [name, why] of Object.entries(REFUSED)) {
+    const variable = `LLAMA_ARG_${name.replaceAll("-", "_").toUpperCase()}`;
+    if (own.has(variable) || OFF.includes((env(variable) ?? "").toLowerCase())) continue;
+    throw new UsageError("usage.not_supported", `bloomery ${command.name} has no ${variable}: ${why}`, {
+      at: { flag: variable },
+    });
+  }
+}
+
 /**
  * Completes what the command line gives.
  * @param given Values of the command line.
@@ -39,6 +55,7 @@ export function settle(
   settings: Settings,
   commands: readonly Command[],
 ): Flags {
+  if (settings.env) refuseVariables(command, settings.env);
   const values = new Map<string, FlagValue>();
   const origins = new Map<string, FlagOrigin>();
   const path = given.get("config");

@@ -94,6 +94,12 @@ const lines = [
   "GET / gives the page (docs/page.md), without a key and also while the model loads. `--path DIR` answers addresses that no route has " +
   "with the files of a folder instead, `--no-ui` with 404.",
   "",
+  "`--host` may be several addresses, separated by commas, and paths of Unix sockets, which end in `.sock`. With `--ssl-key-file` " +
+  "and `--ssl-cert-file` the server speaks HTTPS. `--api-prefix` stands before every path. With `AIP_MODE=PREDICTION` in the " +
+  "environment the server is a container of Vertex AI: it listens on `AIP_HTTP_PORT` of every address, answers `AIP_HEALTH_ROUTE`, and " +
+  'on `AIP_PREDICT_ROUTE` takes `{"instances": [{"@requestFormat": "chatCompletions", ...}]}`, up to 128 requests, and gives ' +
+  '`{"predictions": [...]}`. Other formats are `completions`, `responses` and `messages`.',
+  "",
 ];
 for (const { method, paths, body, errors } of ROUTES) {
   const shown = paths.map((path) => path.replace(":id{.+}", "{id}"));

@@ -394,6 +394,9 @@ export const DIFFERENCES: readonly string[] = [
   "The default port is 8080, as clients expect; there it was changed to 9931.",
   "`--slot-prompt-similarity` decides only whose place a prompt takes: a beginning that a slot has computed is copied in any " +
   "case.",
+  "A sampler's value outside of its range is a 400; there some are moved to the nearest one that is allowed.",
+  "Empty `messages`, and an empty prompt where the vocabulary has no start token, are a 400: there is nothing to go on from.",
+  "`max_tokens` of /v1/messages is required, as Anthropic's API has it; there it is 4096 where it is missing.",
   "`usage` counts all `n` answers; there it counts the first.",
   "/v1/completions gives OpenAI's legacy `logprobs`, and `echo` scores the prompt: scorers need both.",
   "A continued message of the assistant is not repeated in the answer, streamed or not; there it is repeated where the answer " +

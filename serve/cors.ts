@@ -56,14 +56,14 @@ export function setCors(response: Response, rules: CorsRules, request: Headers):
 
 /** The answer to a browser that asks before it sends a request; `setCors` completes it. */
 export function preflight(rules: CorsRules, request: Headers): Response {
-  const response = new Response(null, { status: 204 });
+  const response = new Response("", { headers: { "content-type": "text/html" } });
   const { headers } = response;
   if (allowed(rules.origins, request.get("origin")) === undefined) return response;
   const asked = (request.get("access-control-request-headers") ?? "").toLowerCase().split(",")
     .map((name) => name.trim()).filter((name) => /^[\w!#$%&'*+.^`|~-]+$/.test(name));
-  const known = rules.headers === undefined || rules.headers.includes("*")
-    ? [...REQUEST_HEADERS, ...asked]
-    : rules.headers;
+  const any = rules.headers === undefined || rules.headers.includes("*");
+  // Browsers that send credentials do not take `*`; they name what they want to send.
+  const known = !any ? rules.headers! : asked.length === 0 ? ["*"] : [...REQUEST_HEADERS, ...asked];
   headers.set("access-control-allow-methods", rules.methods?.join(", ") ?? METHODS);
   headers.set("access-control-allow-headers", [...new Set(known)].join(", "));
   headers.set("access-control-max-age", "600");

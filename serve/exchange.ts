@@ -32,6 +32,7 @@ export class Exchange {
   streams = false;
   /** The answers that it started. */
   readonly generations: Generation[] = [];
+  readonly #parts: Exchange[] = [];
   readonly #incoming: Incoming;
   readonly #onEnd: (exchange: Exchange) => void;
   #ended = false;
@@ -53,6 +54,18 @@ export class Exchange {
   get conversation(): string | undefined {
     const id = this.headers.get("x-conversation-id");
     return id !== null && id !== "" && id.length <= 256 ? id : undefined;
+  }
+
+  /**
+   * A request that came within this one; it has the same client.
+   * @param cancel Ends its answers early.
+   */
+  part(body: string, cancel: AbortSignal): Exchange {
+    const signal = AbortSignal.any([this.signal, cancel]);
+    const part = new Exchange({ ...this.#incoming, signal }, () => {});
+    part.body = body;
+    this.#parts.push(part);
+    return part;
   }
 
   /** Takes from a request's body how its answer is sent. */
@@ -93,6 +106,7 @@ export class Exchange {
   end(): void {
     if (this.#ended) return;
     this.#ended = true;
+    this.generations.push(...this.#parts.flatMap((part) => part.generations));
     this.#onEnd(this);
   }
 }

@@ -7,6 +7,7 @@ import { ApiError, unavailable } from "./errors.ts";
 import type { Exchange } from "./exchange.ts";
 import { generationSettings } from "./generation_settings.ts";
 import { createSampler } from "./sampling.ts";
+import { templateCaps } from "./template_caps.ts";
 
 export function health(): Response {
   return json({ status: "ok" });
@@ -98,6 +99,7 @@ export function props(app: App): Response {
     cors_proxy_enabled: false,
     modalities: { vision: false, video: false, audio: false },
     chat_template: model.chat.source,
+    chat_template_caps: templateCaps(model.chat),
     bos_token: text(model.tokenizer.bos),
     eos_token: text(model.tokenizer.eos),
     build_info: app.settings.build,

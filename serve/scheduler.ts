@@ -430,8 +430,8 @@ export class Scheduler {
       lru.sequence = this.#engine.createSequence();
       return lru;
     }
-    const keepsHalf = n_common * 2 >= source.n_computed && n_common >= this.#similarity * run.tokens.length;
-    if (idle.includes(source) && (keepsHalf || lru === source)) {
+    const keepsHalf = n_common * 2 >= source.n_computed, similar = n_common >= this.#similarity * run.tokens.length;
+    if (idle.includes(source) && (keepsHalf && similar || lru === source)) {
       if (!keepsHalf) this.#keep(source);
       if (source.n_computed > n_common) source.sequence!.truncate(n_common);
       return source;

@@ -26,6 +26,7 @@ import { infill, infillSchema } from "./infill.ts";
 import { control, controlSchema } from "./routes_control.ts";
 import { embedding, embeddings, embeddingSchema, embeddingsSchema, rerank } from "./routes_embeddings.ts";
 import { Embedder, type Pooling } from "./embedder.ts";
+import { predict } from "./routes_predict.ts";
 import { deleteStream, lookupSchema, lookupStreams, readStream } from "./routes_streams.ts";
 import { disabled, loraAdapters, setLoraAdapters, setProps, systemone, transcriptions } from "./routes_off.ts";
 import { applyTemplate, completion, detokenize, tokenize } from "./routes_native.ts";
@@ -78,6 +79,8 @@ export interface ListenerSettings extends Partial<AppSettings> {
   apiPrefix?: string;
   /** Answers GET / and the addresses that no route has; null: there is no page. Default: the program's own. */
   page?: Page | null;
+  /** Paths of Vertex AI, which know no prefix: of its predictions, and one more of /health. */
+  vertex?: { predictRoute: string; healthRoute: string } | undefined;
   /** A stream that is silent for so many seconds sends a comment. Default 30; 0 or less: never. */
   pingSeconds?: number;
   /** Larger bodies are refused. Default 32 MiB. */
@@ -372,10 +375,12 @@ function makeRouter(app: App, options: ServerOptions, life: { draining: boolean 
   const maxBodyBytes = options.maxBodyBytes ?? MAX_BODY_BYTES;
   const prefix = prefixOf(options);
   const router = new Hono<Env>();
+  const { vertex } = options;
   const answer = async (handler: Handler, exchange: Exchange, errors?: ErrorShape): Promise<Response> => {
     try {
       if (life.draining) throw unavailable("shutting_down", "The server is shutting down and takes no new requests");
-      if (keys.length > 0 && !OPEN_PATHS.includes(exchange.path.slice(prefix.length))) checkKey(exchange.headers, keys);
+      const open = OPEN_PATHS.includes(exchange.path.slice(prefix.length)) || exchange.path === vertex?.healthRoute;
+      if (keys.length > 0 && !open) checkKey(exchange.headers, keys);
       if (exchange.method === "POST") await exchange.readBody(maxBodyBytes);
       return await handler(app, exchange);
     } catch (error) {
@@ -386,9 +391,16 @@ function makeRouter(app: App, options: ServerOptions, life: { draining: boolean 
     }
   };
   const methods: [matches: RegExp, method: string][] = [];
-  for (const { method, paths, handler, errors } of ROUTES) {
+  const routes = [
+    ...ROUTES.map((route) => ({ ...route, paths: route.paths.map((path) => prefix + path) })),
+    ...(vertex === undefined ? [] : [
+      { method: "GET" as const, paths: [vertex.healthRoute], handler: health },
+      { method: "POST" as const, paths: [vertex.predictRoute], handler: predict },
+    ]),
+  ];
+  for (const { method, paths, handler, errors } of routes as Route[]) {
     const off = whenOff(handler, options);
-    for (const path of paths.map((path) => prefix + path)) {
+    for (const path of paths) {
       methods.push([new RegExp(`^${path.split(":id{.+}").map(RegExp.escape).join(".+")}$`), method]);
       router.on(method, path, (c) => {
         const { exchange } = c.env;

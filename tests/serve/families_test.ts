@@ -15,11 +15,13 @@ async function withFamily(name: string, test: (server: RunningServer) => Promise
   const path = `${testFolder()}served-${name}.gguf`;
   await writeFamilyModel(path, FAMILY_MODELS[name], { written: VOCABULARY });
   using opened = await openModel(path, { device: "cpu", n_ctx: N_CTX, n_cache: 3 * N_CTX, n_ubatch: 48, n_seq: 3 });
-  const server = await startServer({ model: servedModel(opened.model), port: 0, n_slots: 3 });
+  const slotSavePath = await Deno.makeTempDir();
+  const server = await startServer({ model: servedModel(opened.model), port: 0, n_slots: 3, slotSavePath });
   try {
     await test(server);
   } finally {
     await server.stop();
+    await Deno.remove(slotSavePath, { recursive: true });
   }
 }
 
@@ -87,6 +89,39 @@ for (const name of ["gemma3", "qwen3next", "kimi-k3", "deepseek4"]) {
         assert.deepEqual(long.tokens.slice(0, 20), alone[0].tokens);
         assert.equal((await ask(server, { prompt: ids(N_CTX + 1) })).error?.type, "exceed_context_size_error");
         assert.deepEqual(await ask(server, jobs[3]), alone[3]);
+      }),
+  });
+}
+
+for (const name of ["gemma3", "qwen3next", "kimi-k3", "deepseek4"]) {
+  Deno.test({
+    ...needing(
+      `${name}: a slot that was saved goes on to the same bits`,
+      libraryPath("cpu") !== undefined,
+      "the native library",
+    ),
+    fn: () =>
+      withFamily(name, async (server) => {
+        const next = random(2, `${name} is saved`);
+        const ids = (n: number) => Array.from({ length: n }, () => Math.floor(next() * (N_VOCAB - 1)));
+        const slot = async (id: number, action: string) => {
+          const body = JSON.stringify({ filename: "saved" });
+          const response = await fetch(`${server.url}/slots/${id}?action=${action}`, { method: "POST", body });
+          assert.equal(response.status, 200);
+          return await response.json();
+        };
+        const options = { temperature: 0, id_slot: 0 };
+        const begun = ids(90);
+        const { tokens } = await ask(server, { ...options, prompt: begun, n_predict: 10 });
+        const { n_saved } = await slot(0, "save");
+        const more = { ...options, prompt: [...begun, ...tokens, ...ids(5)], n_predict: 10 };
+        const whole = await ask(server, { ...more, cache_prompt: false });
+        for (const id of [0, 1, 2]) await slot(id, "erase");
+        assert.equal((await slot(1, "restore")).n_restored, n_saved);
+        const body = JSON.stringify({ ...more, id_slot: 1, n_probs: 2, return_tokens: true, ignore_eos: true });
+        const restored = await (await fetch(`${server.url}/completion`, { method: "POST", body })).json();
+        assert.equal(restored.timings.cache_n, n_saved, "what was saved is not computed again");
+        assert.deepEqual(restored.completion_probabilities, whole.completion_probabilities);
       }),
   });
 }

@@ -1,6 +1,10 @@
 /** Any body at all: the answer is a 200 or a 4xx in OpenAI's shape, and the next request is served. */
 import assert from "node:assert/strict";
 import fc from "npm:fast-check@4.11.0";
+import { infillSchema } from "../../serve/infill.ts";
+import { controlSchema } from "../../serve/routes_control.ts";
+import { slotFileSchema } from "../../serve/routes_slots.ts";
+import { lookupSchema } from "../../serve/routes_streams.ts";
 import { countSchema, messagesSchema } from "../../serve/routes_anthropic.ts";
 import { chatSchema, completionSchema, conversationSchema, openaiCompletionSchema } from "../../serve/schemas.ts";
 import { withServer } from "./harness.ts";
@@ -41,12 +45,17 @@ for (
     ["/v1/chat/completions", { messages: [{ role: "user", content: "x" }] }, chatSchema],
     ["/v1/messages", { messages: [{ role: "user", content: "x" }] }, messagesSchema],
     ["/v1/messages/count_tokens", { messages: [{ role: "user", content: "x" }] }, countSchema],
+    ["/infill", { input_prefix: "x", input_suffix: "y" }, infillSchema],
+    ["/v1/streams/lookup", { conversation_ids: ["a"] }, lookupSchema],
+    ["/v1/chat/completions/control", { id: "a", action: "reasoning_end" }, controlSchema],
+    ["/slots/0?action=restore", { filename: "a" }, slotFileSchema],
     ["/apply-template", { messages: [{ role: "user", content: "x" }] }, conversationSchema],
   ] as const
 ) {
   Deno.test(`${path} takes any body`, async () => {
     const failures: unknown[] = [];
-    await withServer({ n_ctx: 64, onError: (e) => failures.push(e) }, async ({ server, post }) => {
+    const settings = { fim: { prefix: 1, suffix: 2, middle: 3 }, slotSavePath: "/nowhere", contextShift: true };
+    await withServer({ ...settings, n_ctx: 64, onError: (e) => failures.push(e) }, async ({ server, post }) => {
       await fc.assert(
         fc.asyncProperty(bodies(base, Object.keys(schema.shape)), async (body) => {
           const response = await fetch(server.url + path, { method: "POST", body: JSON.stringify(body) });

@@ -251,3 +251,21 @@ Deno.test("the server's own form, reasoning message and reading of answers hold 
     ]);
   });
 });
+
+Deno.test("an answer of one token has numbers for all of its timings, and its usage", async () => {
+  await withServer({}, async ({ post, events }) => {
+    const messages = [{ role: "user", content: "[[[yes]]]" }];
+    for (const path of ["/completion", "/v1/completions", "/v1/chat/completions"]) {
+      const { body } = await post(path, { prompt: "[[[yes]]]", messages, max_tokens: 1 });
+      const { timings } = body;
+      assert.ok(Object.values(timings).every((n) => typeof n === "number"), path);
+      assert.deepEqual([timings.predicted_n, timings.predicted_per_second, timings.predicted_per_token_ms], [1, 0, 0]);
+      if (path !== "/completion") assert.equal(body.usage.completion_tokens, 1);
+    }
+    const chat = { messages, max_tokens: 1, stream: true, stream_options: { include_usage: true } };
+    const all = await events("/v1/chat/completions", chat);
+    assert.deepEqual(all[0].choices[0].delta, { role: "assistant", content: null });
+    const last = all.at(-2);
+    assert.deepEqual([last.choices, last.usage.completion_tokens, last.timings.predicted_n], [[], 1, 1]);
+  });
+});
