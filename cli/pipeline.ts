@@ -162,7 +162,7 @@ export function pipeline(commands: () => readonly Command[]): Command {
         room: flags.str("room"),
         device: deviceName(flags),
         threads: Math.max(0, flags.num("threads")!),
-      }, args[0]);
+      });
       // Words of every step are checked before the first one runs.
       for (const step of steps) if (step.argv !== undefined && step.kind !== "imatrix") parsed(step.argv, commands());
       const dryRun = flags.bool("dry-run"), json = flags.bool("json");

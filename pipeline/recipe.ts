@@ -180,17 +180,3 @@ function checked(r: Recipe, file: string): Recipe {
     }),
   };
 }
-
-/** What needs a GGUF file of the source, in a recipe that makes none. @throws {UsageError} `usage.recipe` */
-export function checkDirect(r: Recipe, file: string): void {
-  if (r.imatrix !== undefined && "texts" in r.imatrix) {
-    throw wrong(
-      file,
-      "imatrix.texts",
-      "importance is collected by running a GGUF file, and --hf makes none; give file",
-    );
-  }
-  if (r.eval !== undefined && r.eval.against === undefined) {
-    throw wrong(file, "eval.against", "there is no GGUF file of the original with --hf: name what to compare with");
-  }
-}

@@ -2,7 +2,7 @@
  * The steps of a recipe: which files each reads and makes, and the command line that makes them.
  * @module
  */
-import { checkDirect, type Recipe, type RecipeType, typeName } from "./recipe.ts";
+import { type Recipe, type RecipeType, typeName } from "./recipe.ts";
 
 export type StepKind = "prepare" | "imatrix" | "quantize" | "splice" | "eval" | "manifest" | "upload";
 
@@ -85,13 +85,9 @@ function typeFlags(t: RecipeType): string[] {
   ];
 }
 
-/**
- * The steps of a recipe, each after those it reads from.
- * @throws {UsageError} `usage.recipe`
- */
-export function planSteps(r: Recipe, options: PipelineOptions, file: string): Step[] {
+/** The steps of a recipe, each after those it reads from. Without a GGUF file in between the checkpoint itself is the original. */
+export function planSteps(r: Recipe, options: PipelineOptions): Step[] {
   const { direct, room, device, threads } = options;
-  if (direct) checkDirect(r, file);
   const files = recipeFiles(r, direct), steps: Step[] = [];
   const made = files.original !== r.source;
   const { outtype, arch, mtp, chat_template, model_name } = r.prepare;
