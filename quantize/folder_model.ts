@@ -71,6 +71,7 @@ export function openFolderModel(dir: string, options: PrepareOptions = {}): Fold
       if (t) return t;
       throw missingTensor(dir, name);
     },
+    range: (t) => range(of(t)),
     readTensor: (t) => prepared.readNow(of(t), 0, of(t).n_rows),
     source: async (t) => range(of(t)) ?? { data: await converting(of(t)) },
     close: () => prepared.close(),

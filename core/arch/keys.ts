@@ -6,7 +6,7 @@
 import { ModelError } from "../errors.ts";
 import type { GgufTensor } from "../gguf/header.ts";
 import type { Metadata } from "../gguf/metadata.ts";
-import type { TensorSource } from "../program/backend.ts";
+import type { FileRange, TensorSource } from "../program/backend.ts";
 
 /** A tensor of a model, wherever its bytes are. */
 export type ModelTensor = Pick<GgufTensor, "name" | "type" | "ne" | "bytes">;
@@ -28,6 +28,8 @@ export interface ModelFile {
    * @throws {ModelError} `model.missing_tensor`
    */
   tensor(name: string): ModelTensor;
+  /** Where a file has a tensor's bytes as they are; undefined where none has. Left out: nothing is known of files. */
+  range?(t: ModelTensor): FileRange | undefined;
   /** All bytes of a tensor. Not to be written to. */
   readTensor(t: ModelTensor): Uint8Array;
 }

@@ -169,8 +169,9 @@ export class Residency implements Disposable {
         pools.push({ plan, handle, seats, last: none, base: none });
         plan.groups.forEach(({ weights }, group) => {
           for (const { name, type, ne } of weights) {
-            const { path, offset, bytes } = file.tensor(name);
-            tensors.set(name, handle.addTensor({ group, type, ne }, { path, offset, bytes }));
+            const range = file.range?.(file.tensor(name));
+            if (range === undefined) throw new Error(`${name} is in a pool, and no file has its bytes`);
+            tensors.set(name, handle.addTensor({ group, type, ne }, range));
           }
         });
         pools[pools.length - 1].last = pools[pools.length - 1].base = handle.counts();

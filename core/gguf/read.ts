@@ -114,6 +114,11 @@ export class GgufFile implements Disposable {
   }
 
   /** Where the bytes of a tensor are. */
+  range(t: GgufTensor): { path: string; offset: number; bytes: number } {
+    return this.source(t);
+  }
+
+  /** The same, for a backend. */
   source(t: GgufTensor): { path: string; offset: number; bytes: number } {
     return { path: t.path, offset: t.offset, bytes: t.bytes };
   }
