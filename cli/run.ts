@@ -6,6 +6,7 @@ import { type Command, EXIT, type Flags } from "./command.ts";
 import { COMMON, MODEL_FLAGS, PREDICT, REASONING_FLAGS, SAMPLING_FLAGS } from "./flags.ts";
 import { LLAMA_CLI_FLAGS, LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { openModelFromFlags } from "./open.ts";
+import { residencyNote } from "./residency.ts";
 import { UsageError } from "../core/errors.ts";
 import type { ChatMessage } from "../core/chat/messages.ts";
 import type { SamplingParams } from "../core/sampling/mod.ts";
@@ -136,6 +137,8 @@ export const run: Command = {
     const answer = await printAnswer(model.generate(prompt, { sampling, signal: io.signal, ...limit }), io);
     const cut = cutText(answer, model.engine.n_ctx);
     if (cut !== undefined) io.warn(cut);
+    const experts = residencyNote(model.engine, flags.bool("verbose"));
+    if (experts !== undefined) io.note(experts);
     return EXIT.done;
   },
 };

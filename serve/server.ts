@@ -14,6 +14,7 @@ import { GenerationCancelled } from "./generation.ts";
 import type { ServedModel } from "./language_model.ts";
 import { type Incoming, listen, type Listener } from "./listener.ts";
 import { metrics } from "./metrics.ts";
+import { residencyReset } from "./residency.ts";
 import { logEntry, type RequestLogEntry } from "./request_log.ts";
 import { chatCompletions, chatInputTokens } from "./routes_chat.ts";
 import { completions } from "./routes_completions.ts";
@@ -122,6 +123,7 @@ export const ROUTES: readonly Route[] = [
   { method: "GET", paths: ["/props"], handler: props },
   { method: "GET", paths: ["/slots"], handler: slots },
   { method: "GET", paths: ["/metrics"], handler: metrics },
+  { method: "POST", paths: ["/residency/reset"], handler: residencyReset },
   { method: "POST", paths: ["/chat/completions", "/v1/chat/completions"], handler: chatCompletions, body: chatSchema },
   { method: "POST", paths: ["/v1/completions"], handler: completions, body: openaiCompletionSchema },
   { method: "POST", paths: ["/completion", "/completions"], handler: completion, body: completionSchema },
