@@ -30,6 +30,8 @@ export interface ModelFile {
   tensor(name: string): ModelTensor;
   /** Where a file has a tensor's bytes as they are; undefined where none has. Left out: nothing is known of files. */
   range?(t: ModelTensor): FileRange | undefined;
+  /** Files with the same bytes as those that tensors lie in, such as on other drives. */
+  copies?(): readonly { readonly of: string; readonly copy: string }[];
   /** All bytes of a tensor. Not to be written to. */
   readTensor(t: ModelTensor): Uint8Array;
 }
