@@ -6,47 +6,21 @@
 import { EngineError } from "../errors.ts";
 import { bindModel, buildProgram, type Model, OUTPUTS } from "../arch/model.ts";
 import type { ModelSource, Spec } from "../arch/mod.ts";
-import { bucketOf, type CacheType, PAGE_SIZE, type Plan } from "../plan/plan.ts";
+import { bucketOf, PAGE_SIZE, type Plan } from "../plan/plan.ts";
 import type { Backend, CacheHandle, ProgramHandle, StepInput, TensorHandle, TensorSource } from "../program/backend.ts";
 import type { Program, WeightDesc } from "../program/program.ts";
-import { planEngine, type PlannedEngine } from "./planning.ts";
+import { planEngine, type PlannedEngine, type PlanningOptions } from "./planning.ts";
 import { type ExpertRank, Residency } from "./residency.ts";
 import { noPages, PageList, PagePool } from "./pages.ts";
 import { type KeptPoint, Sequence, type SequenceOwner } from "./sequence.ts";
 import { restoreSnapshot, type Snapshot, takeSnapshot } from "./snapshot.ts";
 
 export { Sequence } from "./sequence.ts";
+export type { PlanningOptions } from "./planning.ts";
 export type { Snapshot } from "./snapshot.ts";
 
 /** How an engine is set up. */
-export interface EngineOptions {
-  /** Index of the backend's device that holds everything. */
-  readonly device?: number;
-  /** The most tokens of one sequence. Default: what the model was trained for, or the largest that fits. */
-  readonly n_ctx?: number;
-  /** Tokens the cache holds over all sequences. Default: `contexts` times `n_ctx`. */
-  readonly n_cache?: number;
-  /** Whole contexts that the cache holds where `n_cache` does not say. Default: 1. */
-  readonly contexts?: number;
-  /** Sequences that run at once, each with its own windows and recurrent states. Default: `contexts`. */
-  readonly n_seq?: number;
-  /** The most token rows of one native step. */
-  readonly n_ubatch?: number;
-  /** The most output rows of one native step: whole rows of logits are large. Default: `n_ubatch`. */
-  readonly n_out?: number;
-  /** Element type of cached keys; f16 where left out. */
-  readonly cacheTypeK?: CacheType;
-  /** Element type of cached values; f16 where left out. */
-  readonly cacheTypeV?: CacheType;
-  /** Candidates per output row. */
-  readonly topK?: number;
-  /** Bytes of host memory that the model may take. Default: what is free. */
-  readonly hostRoom?: number;
-  /**
-   * Slots of experts in host memory, where the room is not to decide.
-   * @internal
-   */
-  readonly slots?: number;
+export interface EngineOptions extends PlanningOptions {
   /** Rows that each expert computed in earlier work: which ones stay in memory first, where not all do. */
   readonly rank?: ExpertRank;
   /** Called while weights load. */

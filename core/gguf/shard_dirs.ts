@@ -4,7 +4,14 @@
  * @module
  */
 import { FormatError, UsageError } from "../errors.ts";
-import type { GgufShard } from "./read.ts";
+
+/** A file of the set. */
+interface Shard {
+  readonly path: string;
+  readonly size: number;
+  /** Bytes of its header. */
+  readonly dataStart: number;
+}
 
 /** A file that holds the bytes of another. */
 export interface FileCopy {
@@ -25,7 +32,7 @@ function readHead(path: string, n: number): Uint8Array {
 }
 
 /** Refuses a copy that cannot be one. */
-function check(shard: GgufShard, copy: string, sidecar: string): void {
+function check(shard: Shard, copy: string, sidecar: string): void {
   const refuse = (what: string, at: Record<string, unknown>): never => {
     throw new FormatError("format.shard_copy", `Cannot use ${copy} as a copy of ${shard.path}: ${what}`, {
       at: { file: copy, of: shard.path, sidecar, ...at },
@@ -50,7 +57,7 @@ function check(shard: GgufShard, copy: string, sidecar: string): void {
  * @throws {FormatError} `format.shard_copy` when a copy is missing or has another size or header
  * @throws {UsageError} `usage.shard_dirs` when the sidecar names no folder
  */
-export function shardCopies(shards: readonly GgufShard[]): FileCopy[] {
+export function shardCopies(shards: readonly Shard[]): FileCopy[] {
   const sidecar = `${shards[0].path}.shard-dirs`;
   let text: string;
   try {
