@@ -9,6 +9,7 @@ import { UsageError } from "../core/errors.ts";
 import { modelPath, openSource } from "./model_file.ts";
 import { contextOf, deviceName, threadsOf } from "./open.ts";
 import { placementOf } from "./place_flags.ts";
+import { residencyNote } from "./residency.ts";
 import { formatAmount } from "./progress.ts";
 import type { CacheType } from "../core/plan/plan.ts";
 
@@ -114,7 +115,7 @@ export const bench: Command = {
       cacheTypeK: flags.str("cache-type-k") as CacheType,
       cacheTypeV: flags.str("cache-type-v") as CacheType,
       n_out: Math.max(...groups, 1),
-      ...placementOf(flags),
+      ...await placementOf(flags),
       onWarning: (text) => io.warn(text),
     });
     const load_ms = performance.now() - start;
@@ -140,6 +141,7 @@ export const bench: Command = {
       bandwidth: bandwidth ?? null,
       peak_memory_bytes: peakMemory(),
       results,
+      ...(engine.residency === undefined ? {} : { residency: engine.residency.stats }),
     };
     if (flags.bool("json")) {
       io.json(report);
@@ -167,6 +169,8 @@ export const bench: Command = {
           (limit === undefined ? "-" : `${(r.median / limit * 100).toFixed(0)} %`).padStart(10) + "\n",
       );
     }
+    const experts = residencyNote(engine, flags.bool("verbose"));
+    if (experts !== undefined) io.note(experts);
     return EXIT.done;
   },
 };

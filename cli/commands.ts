@@ -18,6 +18,7 @@ import { prepare } from "./prepare.ts";
 import { quantize } from "./quantize.ts";
 import { run } from "./run.ts";
 import { pull } from "./pull.ts";
+import { rank } from "./rank.ts";
 import { score } from "./score.ts";
 import { serve } from "./serve.ts";
 import { splice } from "./splice.ts";
@@ -38,6 +39,7 @@ export const commands: readonly Command[] = [
   teach,
   compareEvals,
   plan,
+  rank,
   bench,
   inspect,
   split,

@@ -40,6 +40,8 @@ export interface OpenOptions {
   n_ctx?: number;
   contexts?: number;
   n_seq?: number;
+  /** Slots of experts, where the room is not to decide. */
+  slots?: number;
   /** Output rows of one native step; default: any number of them. */
   n_out?: number;
   /** Candidates of a row. */
@@ -63,7 +65,8 @@ export async function openModelFromFlags(flags: Flags, io: Io, options: OpenOpti
     ...(options.contexts === undefined ? {} : { contexts: options.contexts }),
     ...(options.n_out === undefined ? {} : { n_out: options.n_out }),
     ...(options.n_seq === undefined ? {} : { n_seq: options.n_seq }),
-    ...placementOf(flags),
+    ...await placementOf(flags),
+    ...(options.slots === undefined ? {} : { slots: options.slots }),
     ...(options.topK === undefined ? {} : { topK: options.topK }),
     n_ubatch: flags.num("ubatch-size") ?? 512,
     cacheTypeK: (flags.str("cache-type-k") ?? "f16") as CacheType,

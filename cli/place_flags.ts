@@ -23,10 +23,20 @@ export const PLACE_FLAGS: readonly Flag[] = [
     value: "SIZE",
     help: "host memory that the model may take, such as 8G; default: what is free, less a tenth",
   },
+  {
+    name: "expert-rank",
+    type: "string",
+    value: "FILE",
+    help:
+      "which experts stay in memory first, where not all do: a .json file of bloomery rank, or an importance matrix",
+  },
 ];
 
-/** What the flags ask of an engine. @throws {UsageError} `usage.size` */
-export function placementOf(flags: Flags): Pick<EngineOptions, "hostRoom"> {
-  const room = flags.str("host-room");
-  return room === undefined ? {} : { hostRoom: parseSize(room, "host-room") };
+/** What the flags ask of an engine. @throws {UsageError} `usage.size` @throws {FormatError} `format.rank`, `format.imatrix` */
+export async function placementOf(flags: Flags): Promise<Pick<EngineOptions, "hostRoom" | "rank">> {
+  const room = flags.str("host-room"), rank = flags.str("expert-rank");
+  return {
+    ...(room === undefined ? {} : { hostRoom: parseSize(room, "host-room") }),
+    ...(rank === undefined ? {} : { rank: await (await import("./residency.ts")).readRank(rank) }),
+  };
 }

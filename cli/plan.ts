@@ -5,7 +5,7 @@
 import { type Command, EXIT, type Flags } from "./command.ts";
 import { COMMON, MODEL_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
-import { modelPath } from "./model_file.ts";
+import { modelPath, openSource } from "./model_file.ts";
 import { threadsOf } from "./open.ts";
 import { placementOf } from "./place_flags.ts";
 import { parseSize } from "./size.ts";
@@ -83,12 +83,11 @@ export const plan: Command = {
 
   async run({ args, flags, io }) {
     const { openNativeBackend } = await import("../ffi/mod.ts");
-    const { openGguf } = await import("../core/gguf/read.ts");
     const { bindModel } = await import("../core/arch/model.ts");
     const { planEngine } = await import("../core/engine/planning.ts");
     const { describePlan } = await import("../core/plan/plan.ts");
     const path = args[0] ?? await modelPath(flags, io);
-    using file = openGguf(path);
+    using file = await openSource(path, io);
     // The host's library measures programs; a card's would open the cards.
     using host = openNativeBackend("cpu", { threads: threadsOf(flags, io) });
     const room = flags.str("card-room");
@@ -105,7 +104,7 @@ export const plan: Command = {
       n_ubatch: flags.num("ubatch-size")!,
       cacheTypeK: flags.str("cache-type-k") as CacheType,
       cacheTypeV: flags.str("cache-type-v") as CacheType,
-      ...placementOf(flags),
+      ...await placementOf(flags),
     });
     if (flags.bool("json")) io.json(report(path, flags, planned.plan, planned.n_ctx));
     else {

@@ -7,6 +7,7 @@ import { COMMON, FORM_FLAGS, MODEL_FLAGS, PREDICT, REASONING_FLAGS, SAMPLING_FLA
 import { LLAMA_CLI_FLAGS, LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { LLAMA_SPEC_FLAGS } from "./llama_spec_flags.ts";
 import { openModelFromFlags } from "./open.ts";
+import { residencyNote } from "./residency.ts";
 import { UsageError } from "../core/errors.ts";
 import type { ChatMessage } from "../core/chat/messages.ts";
 import type { SamplingParams } from "../core/sampling/mod.ts";
@@ -141,6 +142,8 @@ export const run: Command = {
     const answer = await printAnswer(model.generate(prompt, { sampling, signal: io.signal, ...limit, ...form }), io);
     const cut = cutText(answer, model.engine.n_ctx);
     if (cut !== undefined) io.warn(cut);
+    const experts = residencyNote(model.engine, flags.bool("verbose"));
+    if (experts !== undefined) io.note(experts);
     return EXIT.done;
   },
 };

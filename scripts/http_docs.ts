@@ -187,7 +187,8 @@ export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
   "/slots": {
     summary: "what each slot does",
     details:
-      "An array; of a slot that was used also its latest request. 503 with `fail_on_no_slot=1` when none is idle. 501 where the server was started with `--no-slots`.",
+      "An array; of a slot that was used also its latest request. 503 with `fail_on_no_slot=1` when none is idle. 501 where the server was started with `--no-slots`. " +
+      "Where experts come and go, `residency` has their hit rates, in all and by layer.",
   },
   "/slots/{id}": {
     summary: "saves, restores or erases what a slot has computed",
@@ -209,6 +210,12 @@ export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
     details:
       "What lives where in bytes (`plan`), slots, queue, and the scheduler's counters since the start. It holds no text of a " +
       "request; `slots` is null where the server was started with `--no-slots`. Its fields may change.",
+  },
+  "/residency/reset": {
+    summary: "forget which experts were used",
+    details:
+      "Where experts come and go: those of the start are seated again, and hit rates count from now on. No answer depends on it. " +
+      "400 `no_residency` where all weights are resident. No body.",
   },
   "/v1/chat/completions": {
     summary: "an answer to a conversation",

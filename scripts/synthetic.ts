@@ -2,10 +2,10 @@
  * Writes a GGUF file with a real architecture's shapes and random blocks, for benchmarks: the bytes a model of that size
  * has, numbers that stay finite, no meaning.
  *
- *   deno run -A scripts/synthetic.ts SHAPE OUT.gguf [--arch llama] [--type q4_K]
+ *   deno run -A scripts/synthetic.ts SHAPE OUT.gguf [--arch llama] [--type q4_K] [--skew 1] [--layers 12]
  *
  * Every matrix is of the given type, token_embd and output are Q6_K; there is no vocabulary. `--arch llama` drops the head
- * norms of qwen3.
+ * norms of qwen3. `--skew` makes routing uneven, by Zipf's law with that exponent; `--layers` takes fewer layers than the shape has.
  * @module
  */
 import { type SyntheticModel, writeSynthetic } from "../tests/quantize/synthetic.ts";
@@ -50,7 +50,11 @@ export const SHAPES: Readonly<Record<string, SyntheticModel>> = {
 };
 
 /** Writes a model of one of the {@link SHAPES} and gives its size. */
-export function writeShape(name: string, path: string, options: { arch?: string; type?: string } = {}): number {
+export function writeShape(
+  name: string,
+  path: string,
+  options: { arch?: string; type?: string; skew?: number; n_layer?: number } = {},
+): number {
   const shape = SHAPES[name];
   if (!shape) throw new Error(`no shape "${name}": expected one of ${Object.keys(SHAPES).join(", ")}`);
   const arch = name.startsWith("peer-") ? "llama" : shape.n_expert === undefined ? "qwen3" : "qwen3moe";
@@ -65,11 +69,18 @@ if (import.meta.main) {
   const [name, path] = Deno.args;
   if (!name || !path) {
     console.error(
-      `usage: synthetic.ts SHAPE OUT.gguf [--arch llama] [--type q4_K]\nshapes: ${Object.keys(SHAPES).join(", ")}`,
+      `usage: synthetic.ts SHAPE OUT.gguf [--arch llama] [--type q4_K] [--skew 1] [--layers N]\nshapes: ${
+        Object.keys(SHAPES).join(", ")
+      }`,
     );
     Deno.exit(2);
   }
-  const arch = flag("arch"), type = flag("type");
-  const bytes = writeShape(name, path, { ...(arch ? { arch } : {}), ...(type ? { type } : {}) });
+  const arch = flag("arch"), type = flag("type"), skew = flag("skew"), layers = flag("layers");
+  const bytes = writeShape(name, path, {
+    ...(arch ? { arch } : {}),
+    ...(type ? { type } : {}),
+    ...(skew ? { skew: Number(skew) } : {}),
+    ...(layers ? { n_layer: Number(layers) } : {}),
+  });
   console.log(`${path}: ${bytes} bytes`);
 }

@@ -2,6 +2,7 @@
  * GET /metrics: the scheduler's counters for Prometheus, under our names and llama-server's.
  * @module
  */
+import type { LayerHits } from "../core/engine/residency.ts";
 import type { App } from "./app.ts";
 import type { Scheduler, SchedulerCounters } from "./scheduler.ts";
 
@@ -57,6 +58,20 @@ export async function metrics(app: App): Promise<Response> {
     gauge(`${prefix}requests_deferred`, "Requests waiting for a slot", scheduler.n_waiting);
   }
   gauge("bloomery_slots", "Slots", scheduler.slots.length);
+  const experts = app.model.engine.residency?.stats;
+  if (experts !== undefined) {
+    const count = (name: string, help: string, of: (layer: LayerHits) => number) => {
+      const counter = new Counter({ name: `bloomery_${name}`, help, labelNames: ["layer"], registers });
+      for (const layer of experts.layers) counter.inc({ layer: layer.name }, of(layer));
+    };
+    count("expert_hits_total", "Experts that were in memory when they were needed", (l) => l.hits);
+    count("expert_misses_total", "Experts that were read when they were needed", (l) => l.misses);
+    new Counter({ name: "bloomery_expert_read_bytes_total", help: "Bytes of experts read", registers }).inc(
+      experts.read_bytes,
+    );
+    new Counter({ name: "bloomery_expert_wait_seconds_total", help: "Time that steps waited for experts", registers })
+      .inc(experts.wait_ms / 1000);
+  }
   return new Response(await registers[0].metrics(), {
     headers: {
       "content-type": registers[0].contentType,

@@ -5,6 +5,7 @@
 import { type App, json } from "./app.ts";
 import { ApiError, unavailable } from "./errors.ts";
 import type { Exchange } from "./exchange.ts";
+import { residencyView } from "./residency.ts";
 import { generationSettings } from "./generation_settings.ts";
 import { createSampler } from "./sampling.ts";
 import { templateCaps } from "./template_caps.ts";
@@ -115,9 +116,11 @@ export function slots(app: App, { query }: Exchange): Response {
   if (query.get("fail_on_no_slot") === "1" && views.every((slot) => slot.is_processing)) {
     throw unavailable("no_slot", "No slot is idle");
   }
+  const residency = residencyView(app);
   return json(views.map((slot) => {
     const { id, is_processing, id_task, settings } = slot;
-    const seat = { id, n_ctx: app.scheduler.n_ctx, speculative: false, is_processing };
+    const experts = residency === undefined ? {} : { residency };
+    const seat = { id, n_ctx: app.scheduler.n_ctx, speculative: false, is_processing, ...experts };
     if (id_task === -1) return seat;
     return {
       ...seat,

@@ -15,6 +15,7 @@ import { UsageError } from "../core/errors.ts";
 import type { ServedModel } from "./language_model.ts";
 import { type Incoming, isSocket, listen, type Listener, type Tls } from "./listener.ts";
 import { metrics } from "./metrics.ts";
+import { residencyReset } from "./residency.ts";
 import { logEntry, type RequestLogEntry } from "./request_log.ts";
 import { chatCompletions, chatInputTokens } from "./routes_chat.ts";
 import { completions } from "./routes_completions.ts";
@@ -161,6 +162,7 @@ export const ROUTES: readonly Route[] = [
   { method: "POST", paths: ["/slots/:id{.+}"], handler: slotAction, body: slotFileSchema },
   { method: "GET", paths: ["/metrics"], handler: metrics },
   { method: "GET", paths: ["/bloomery/machine"], handler: machine },
+  { method: "POST", paths: ["/residency/reset"], handler: residencyReset },
   { method: "POST", paths: ["/chat/completions", "/v1/chat/completions"], handler: chatCompletions, body: chatSchema },
   { method: "POST", paths: ["/v1/completions"], handler: completions, body: openaiCompletionSchema },
   { method: "POST", paths: ["/completion", "/completions"], handler: completion, body: completionSchema },

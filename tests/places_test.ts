@@ -119,6 +119,15 @@ Deno.test("every family with routed experts gives the same bits from the smalles
   assert.ok(n_pooled > 10, `${n_pooled} families`);
 });
 
+/** Whether there is a second drive to read from: memory. */
+function sharedMemory(): boolean {
+  try {
+    return Deno.statSync("/dev/shm").isDirectory;
+  } catch {
+    return false;
+  }
+}
+
 /** Lets reads of files whose path has `text` in it fail while it runs. */
 async function withFailingReads(text: string, run: (fail: (on: boolean) => void) => Promise<void>): Promise<void> {
   const switchFile = `${testFolder()}/read-errors`;
@@ -211,4 +220,71 @@ Deno.test("the server answers a drive's error with its name, and the next reques
       await server.stop();
     }
   });
+});
+
+Deno.test("a sidecar's copies are read where a drive fails, and by drives that have less to do", async () => {
+  const dir = `${testFolder()}/copies`, path = `${dir}/model.gguf`;
+  Deno.mkdirSync(`${dir}/second`, { recursive: true });
+  Deno.copyFileSync(modelOf("q4_K"), path);
+  Deno.copyFileSync(path, `${dir}/second/model.gguf`);
+  Deno.writeTextFileSync(`${path}.shard-dirs`, "# the other drive\nsecond\n");
+  using opened = openBackend("cpu");
+  using file = openGguf(path);
+  await withFailingReads(path, async (fail) => {
+    let want: Float32Array[];
+    {
+      using engine = await Engine.load(file, opened.backend, OPTIONS);
+      want = await answers(engine);
+    }
+    fail(true); // the first file's path is not part of its copy's
+    using engine = await Engine.load(file, opened.backend, { ...OPTIONS, slots: 6 });
+    sameBits(await answers(engine), want, "from the copy");
+    const { n_reads, read_bytes } = engine.residency!.stats;
+    assert.equal(n_reads, 2 * read_bytes / (256 * 144));
+    Deno.removeSync(`${dir}/second/model.gguf`);
+    fail(false);
+  });
+});
+
+Deno.test("two drives share the reads", { ignore: !sharedMemory() }, async () => {
+  const path = `${testFolder()}/drives.gguf`, other = Deno.makeTempDirSync({ dir: "/dev/shm" });
+  try {
+    Deno.copyFileSync(modelOf("q4_K"), path);
+    Deno.copyFileSync(path, `${other}/drives.gguf`);
+    Deno.writeTextFileSync(`${path}.shard-dirs`, other);
+    using opened = openBackend("cpu");
+    using file = openGguf(path);
+    await withFailingReads(other, async (fail) => {
+      fail(true);
+      using engine = await Engine.load(file, opened.backend, { ...OPTIONS, slots: 20 });
+      await answers(engine);
+      const { n_reads, read_bytes } = engine.residency!.stats, n = read_bytes / (256 * 144);
+      // What went to the other drive failed and was read from the first: some did, and not all.
+      assert.ok(n_reads > n && n_reads < 2 * n, `${n_reads} reads of ${n} matrices`);
+      fail(false);
+      await Promise.resolve();
+    });
+  } finally {
+    Deno.removeSync(other, { recursive: true });
+  }
+});
+
+Deno.test("copies that cannot be copies are refused by name", () => {
+  const dir = `${testFolder()}/bad-copies`, path = `${dir}/model.gguf`, copy = `${dir}/second/model.gguf`;
+  Deno.mkdirSync(`${dir}/second`, { recursive: true });
+  Deno.copyFileSync(modelOf("q4_K"), path);
+  Deno.writeTextFileSync(`${path}.shard-dirs`, "second");
+  using file = openGguf(path);
+  const refused = (message: RegExp) => assert.throws(() => file.copies(), { code: "format.shard_copy", message });
+  refused(/second\/model\.gguf as a copy of .*: it is not there$/);
+  Deno.copyFileSync(path, copy);
+  assert.deepEqual(file.copies(), [{ of: path, copy }]);
+  using out = Deno.openSync(copy, { write: true });
+  out.seekSync(100, Deno.SeekMode.Start);
+  out.writeSync(Uint8Array.of(255));
+  refused(/its header differs at byte 100$/);
+  out.truncateSync(5000);
+  refused(/it has 5000 bytes, expected \d+$/);
+  Deno.writeTextFileSync(`${path}.shard-dirs`, "# nothing\n");
+  assert.throws(() => file.copies(), { code: "usage.shard_dirs" });
 });

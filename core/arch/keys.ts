@@ -28,6 +28,8 @@ export interface ModelFile {
    * @throws {ModelError} `model.missing_tensor`
    */
   tensor(name: string): ModelTensor;
+  /** Files with the same bytes as those that tensors lie in, such as on other drives. */
+  copies?(): readonly { readonly of: string; readonly copy: string }[];
   /** All bytes of a tensor. Not to be written to. */
   readTensor(t: ModelTensor): Uint8Array;
   /** Where a tensor's bytes are; undefined where no file has them as they are. */

@@ -9,16 +9,25 @@ import type { ModelSource, Spec } from "../arch/mod.ts";
 import { bucketOf, PAGE_SIZE, type Plan } from "../plan/plan.ts";
 import type { Backend, CacheHandle, ProgramHandle, StepInput, TensorHandle, TensorSource } from "../program/backend.ts";
 import type { Program, WeightDesc } from "../program/program.ts";
-import type { EngineOptions } from "./options.ts";
-import { planEngine, type PlannedEngine } from "./planning.ts";
+import { planEngine, type PlannedEngine, type PlanningOptions } from "./planning.ts";
 import { type ExpertRank, Residency } from "./residency.ts";
 import { noPages, PageList, PagePool } from "./pages.ts";
 import { type KeptPoint, Sequence, type SequenceOwner } from "./sequence.ts";
 import { restoreSnapshot, type Snapshot, takeSnapshot } from "./snapshot.ts";
 
-export type { EngineOptions } from "./options.ts";
 export { Sequence } from "./sequence.ts";
+export type { PlanningOptions } from "./planning.ts";
 export type { Snapshot } from "./snapshot.ts";
+
+/** How an engine is set up. */
+export interface EngineOptions extends PlanningOptions {
+  /** Rows that each expert computed in earlier work: which ones stay in memory first, where not all do. */
+  readonly rank?: ExpertRank;
+  /** Called while weights load. */
+  readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
+  /** Called with what the file holds and the architecture does not use. */
+  readonly onWarning?: (message: string) => void;
+}
 
 /** The tokens that one sequence gets in a step. */
 export interface StepRequest {

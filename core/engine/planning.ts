@@ -5,9 +5,39 @@
 import type { Model } from "../arch/model.ts";
 import { PlanError, UsageError } from "../errors.ts";
 import { chooseContext } from "../plan/context.ts";
-import { nextPowerOfTwo, type Plan, planModel } from "../plan/plan.ts";
+import { type CacheType, nextPowerOfTwo, type Plan, planModel } from "../plan/plan.ts";
 import type { Backend, DeviceInfo } from "../program/backend.ts";
-import type { EngineOptions } from "./options.ts";
+
+/** What a plan depends on. */
+export interface PlanningOptions {
+  /** Index of the backend's device that holds everything. */
+  readonly device?: number;
+  /** The most tokens of one sequence. Default: what the model was trained for, or the largest that fits. */
+  readonly n_ctx?: number;
+  /** Tokens the cache holds over all sequences. Default: `contexts` times `n_ctx`. */
+  readonly n_cache?: number;
+  /** Whole contexts that the cache holds where `n_cache` does not say. Default: 1. */
+  readonly contexts?: number;
+  /** Sequences that run at once, each with its own windows and recurrent states. Default: `contexts`. */
+  readonly n_seq?: number;
+  /** The most token rows of one native step. */
+  readonly n_ubatch?: number;
+  /** The most output rows of one native step: whole rows of logits are large. Default: `n_ubatch`. */
+  readonly n_out?: number;
+  /** Element type of cached keys; f16 where left out. */
+  readonly cacheTypeK?: CacheType;
+  /** Element type of cached values; f16 where left out. */
+  readonly cacheTypeV?: CacheType;
+  /** Candidates per output row. */
+  readonly topK?: number;
+  /** Bytes of host memory that the model may take. Default: what is free. */
+  readonly hostRoom?: number;
+  /**
+   * Slots of experts in host memory, where the room is not to decide.
+   * @internal
+   */
+  readonly slots?: number;
+}
 
 export interface PlannedEngine {
   readonly model: Model;
@@ -54,7 +84,7 @@ function contextFor(model: Model, device: DeviceInfo, planFor: (n_ctx: number, d
 export function planEngine(
   model: Model,
   backend: Pick<Backend, "devices" | "measureProgram">,
-  options: EngineOptions,
+  options: PlanningOptions,
 ): PlannedEngine {
   const n_ubatch = options.n_ubatch ?? 512, index = options.device ?? 0;
   const device = backend.devices.find((d) => d.index === index);

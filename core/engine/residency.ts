@@ -37,6 +37,8 @@ export interface ResidencyStats {
   readonly hits: number;
   readonly misses: number;
   readonly read_bytes: number;
+  /** Reads, those that failed and were tried on another drive included. */
+  readonly n_reads: number;
   /** Time that steps waited for reads. */
   readonly wait_ms: number;
   readonly n_slots: number;
@@ -170,19 +172,23 @@ export class Residency implements Disposable {
     rank: ExpertRank = new Map(),
   ): Residency {
     const pools: Pool[] = [], tensors = new Map<string, TensorHandle>();
+    const copies = file.copies?.() ?? [];
     try {
       for (const plan of plans) {
         const handle = backend.createPool({ device, slot_bytes: plan.slot_bytes, n_slots: plan.n_slots });
         const seats = new Seats(plan.groups.map((g) => g.n_expert), plan.n_slots);
         const none = handle.counts();
         pools.push({ plan, handle, seats, last: none, base: none });
+        const paths = new Set<string>();
         plan.groups.forEach(({ weights }, group) => {
           for (const { name, type, ne } of weights) {
             const place = file.place(file.tensor(name));
             if (!place) throw notInFile(file.name, name);
             tensors.set(name, handle.addTensor({ group, type, ne }, place));
+            paths.add(place.path);
           }
         });
+        for (const { of, copy } of copies) if (paths.has(of)) handle.addCopy(of, copy);
         pools[pools.length - 1].last = pools[pools.length - 1].base = handle.counts();
       }
       return new Residency(pools, tensors, rank);
@@ -237,6 +243,7 @@ export class Residency implements Disposable {
       hits: layers.reduce((n, l) => n + l.hits, 0),
       misses: layers.reduce((n, l) => n + l.misses, 0),
       read_bytes: total((p) => p.now.read_bytes - p.base.read_bytes),
+      n_reads: total((p) => p.now.n_reads - p.base.n_reads),
       wait_ms: total((p) => p.now.wait_ms - p.base.wait_ms),
       n_slots: total((p) => p.plan.n_slots),
       n_held: total((p) => p.now.n_held),

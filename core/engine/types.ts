@@ -3,6 +3,7 @@
  * @module
  */
 import type { Engine, Sequence, Snapshot, StepOutput, StepRequest } from "./mod.ts";
+import type { Residency } from "./residency.ts";
 
 export interface TokenSequence extends Pick<Sequence, "length" | "reach" | "truncate" | "dispose"> {
   fork(): TokenSequence;
@@ -15,6 +16,8 @@ export type TokenRequest<S extends TokenSequence = TokenSequence> =
 
 export interface TokenEngine<S extends TokenSequence = TokenSequence>
   extends Pick<Engine, "n_vocab" | "n_ctx" | "n_ubatch" | "topK"> {
+  /** Experts that come and go; undefined where all are resident. */
+  readonly residency?: Pick<Residency, "stats" | "reset"> | undefined;
   createSequence(): S;
   /** A sequence as data. Not while a step runs. */
   snapshot(sequence: S): Snapshot;

@@ -6,6 +6,7 @@ import { type ByteSource, fileSource } from "../bytes.ts";
 import { FormatError, ModelError, shortList } from "../errors.ts";
 import { type GgufHeader, type GgufTensor, readHeader } from "./header.ts";
 import type { Metadata } from "./metadata.ts";
+import { type FileCopy, shardCopies } from "./shard_dirs.ts";
 
 export type { GgufTensor };
 
@@ -111,6 +112,14 @@ export class GgufFile implements Disposable {
     const t = this.#byName.get(name);
     if (t) return t;
     throw missingTensor(this.name, name);
+  }
+
+  /**
+   * Files on other drives with the same bytes, as the sidecar names them.
+   * @throws {FormatError} `format.shard_copy`
+   */
+  copies(): FileCopy[] {
+    return shardCopies(this.shards);
   }
 
   /** Where the bytes of a tensor are. */

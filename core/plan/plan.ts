@@ -7,7 +7,7 @@ import { buildProgram, type Model } from "../arch/model.ts";
 import { PlanError } from "../errors.ts";
 import { type GgmlType, ggmlType, rowBytes } from "../gguf/types.ts";
 import type { Backend, DeviceInfo } from "../program/backend.ts";
-import { type Bucket, type CacheDesc, KIND, type Program } from "../program/program.ts";
+import { type Bucket, type CacheDesc, KIND, type Program, type WeightDesc } from "../program/program.ts";
 import { fillRoom, type PoolPlan, smallestPools, withAll } from "./pools.ts";
 import { type Form, planWeight, routedGroups, type WeightPlan } from "./weights.ts";
 
@@ -181,10 +181,7 @@ const SPARE = 0.1;
 function attempt(model: Model, options: PlanOptions): Attempt {
   const { device } = options, isHost = device.kind !== "cuda";
   const one = buildProgram(model, { n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, 1, device.index);
-  const weights = one.weights.map((w) => {
-    const at = w.constant === undefined ? model.file.tensor(w.name) : undefined;
-    return planWeight(w, at, at && model.file.place(at)?.offset, device);
-  });
+  const weights = one.weights.map((w) => planWeight(w, model.file, device));
   const caches = model.caches.map((c) => planCache(c, options));
   const cache_bytes = caches.reduce((sum, c) => sum + c.bytes, 0);
   const rows = nextPowerOfTwo(options.n_ubatch), n_out = Math.min(rows, options.n_out ?? rows);
@@ -211,7 +208,8 @@ function attempt(model: Model, options: PlanOptions): Attempt {
     };
   };
   const whole = sum(weights, []);
-  const groups = device.kind === "cpu" ? routedGroups(one) : [];
+  const isInFile = (w: WeightDesc) => model.file.place(model.file.tensor(w.name)) !== undefined;
+  const groups = device.kind === "cpu" ? routedGroups(one).filter((g) => g.weights.every(isInFile)) : [];
   if (groups.length === 0 || (whole.total_bytes <= room_bytes && options.slots === undefined)) {
     return { plan: whole, fits: whole.total_bytes <= room_bytes };
   }

@@ -3,6 +3,7 @@
  * a table of which only the rows that tokens name are read.
  * @module
  */
+import type { ModelFile } from "../arch/keys.ts";
 import { type GgmlType, rowBytes } from "../gguf/types.ts";
 import type { DeviceInfo } from "../program/backend.ts";
 import { KIND, type Program, USE, type WeightDesc } from "../program/program.ts";
@@ -49,11 +50,8 @@ export function isPacked(type: GgmlType): boolean {
   return type.name in PACKED;
 }
 
-/** @param offset First byte of the weight in its file; undefined where no file has it as it is. */
-function onHost(
-  w: WeightDesc,
-  offset: number | undefined,
-): Pick<WeightPlan, "form" | "device_bytes"> {
+/** @param offset Of the weight in a file; undefined where none has it as it is. */
+function onHost(w: WeightDesc, offset: number | undefined): Pick<WeightPlan, "form" | "device_bytes"> {
   const n = w.ne[1] * w.ne[2] * w.ne[3], bytes = rowBytes(w.type, w.ne[0]) * n;
   const products = (w.uses & USE.MUL_MAT) !== 0;
   if (products && isPacked(w.type)) {
@@ -72,19 +70,11 @@ function onCard(w: WeightDesc, device: DeviceInfo): Pick<WeightPlan, "form" | "d
   return stays ? { form: "table", device_bytes: 0 } : { form: "memory", device_bytes: bytes };
 }
 
-/**
- * Where a weight lies on a device, as the library decides it.
- * @param at As the file has it; undefined for a constant.
- * @param offset Of its first byte; undefined where no file has it as it is.
- */
-export function planWeight(
-  w: WeightDesc,
-  at: { type: GgmlType; bytes: number } | undefined,
-  offset: number | undefined,
-  device: DeviceInfo,
-): WeightPlan {
-  const place = device.kind === "cuda" ? onCard(w, device) : onHost(w, offset);
-  return { name: w.name, type: at?.type ?? w.type, bytes: at?.bytes ?? 0, ...place };
+/** Where a weight of a model lies on a device, as the library decides it. */
+export function planWeight(w: WeightDesc, file: ModelFile, device: DeviceInfo): WeightPlan {
+  const t = w.constant === undefined ? file.tensor(w.name) : undefined;
+  const place = device.kind === "cuda" ? onCard(w, device) : onHost(w, t && file.place(t)?.offset);
+  return { name: w.name, type: t?.type ?? w.type, bytes: t?.bytes ?? 0, ...place };
 }
 
 /** The routed weights of one layer. */

@@ -6,24 +6,12 @@
 #include "../runtime/device.h"
 #include "exec.h"
 #include "expert_pool.h"
+#include "host_memory.h"
 #include "kernels.h"
 #include "tensor.h"
 
 namespace bl {
 namespace {
-
-// The number after `key` in a "key: value kB" file, in bytes; 0 when there is none.
-uint64_t meminfo(const char *key) {
-  FILE *f = fopen("/proc/meminfo", "r");
-  if (f == nullptr) return 0;
-  char line[256];
-  unsigned long long kib = 0;
-  const size_t n = strlen(key);
-  while (fgets(line, sizeof line, f) != nullptr)
-    if (strncmp(line, key, n) == 0 && sscanf(line + n, ": %llu", &kib) == 1) break;
-  fclose(f);
-  return uint64_t(kib) * 1024;
-}
 
 std::string cpu_name() {
   std::string name = "CPU";
@@ -48,7 +36,7 @@ class CpuDevice : public Device {
 
   std::string info_json(uint32_t index) override {
     return "{\"index\":" + std::to_string(index) + ",\"kind\":\"cpu\",\"name\":\"" + cpu_name() +
-           "\",\"memory_bytes\":" + std::to_string(meminfo("MemTotal")) + ",\"free_bytes\":" + std::to_string(meminfo("MemAvailable")) +
+           "\",\"memory_bytes\":" + std::to_string(meminfo("MemTotal")) + ",\"free_bytes\":" + std::to_string(host_free_bytes()) +
            ",\"threads\":" + std::to_string(pool_.size()) + ",\"kernels\":\"" + kernels().name + "\",\"features\":" + cpu_features_json() + "}";
   }
 

@@ -22,6 +22,8 @@ export interface SyntheticModel {
   readonly head_dim?: number;
   readonly n_expert?: number;
   readonly n_expert_used?: number;
+  /** Uneven routing: experts are chosen about as Zipf's law with this exponent says; left out or 0: evenly. */
+  readonly skew?: number;
   /** No output head. */
   readonly tied?: boolean;
   /** Type of matrices; `f32` where left out. In block types, embeddings and head are q6_K. */
@@ -51,7 +53,8 @@ function withDefaults(model: SyntheticModel) {
 
 /** Names and shapes, fastest first. */
 export function syntheticTensors(model: SyntheticModel = {}): { name: string; ne: number[] }[] {
-  const { arch, n_embd, n_ff, n_vocab, n_layer, n_head, n_head_kv, head_dim, n_expert, tied } = withDefaults(model);
+  const m = withDefaults(model);
+  const { arch, n_embd, n_ff, n_vocab, n_layer, n_head, n_head_kv, head_dim, n_expert, tied } = m;
   const tensors = [
     { name: "token_embd.weight", ne: [n_embd, n_vocab] },
     { name: "output_norm.weight", ne: [n_embd] },
@@ -70,6 +73,7 @@ export function syntheticTensors(model: SyntheticModel = {}): { name: string; ne
     }
     add("ffn_norm", n_embd);
     if (n_expert > 0) add("ffn_gate_inp", n_embd, n_expert);
+    if (m.skew) tensors.push({ name: `blk.${il}.exp_probs_b.bias`, ne: [n_expert] });
     const [suffix, stack] = n_expert > 0 ? ["_exps", [n_expert]] : ["", []];
     add("ffn_gate" + suffix, n_embd, n_ff, ...stack);
     add("ffn_up" + suffix, n_embd, n_ff, ...stack);
@@ -168,6 +172,52 @@ function* repeated(pool: Uint8Array, at: number, total: number): Generator<Uint8
   }
 }
 
+/** In place of the row length of embeddings that outweigh what layers add: values of deviation 10 `GAIN`. */
+const EMBEDDED = 0.01;
+
+/** Deviation of `fillWeights`. */
+const SPREAD = 0.05 / Math.sqrt(3);
+
+/** Share of standard normal numbers below `z` (Abramowitz and Stegun 7.1.26). */
+function normalShare(z: number): number {
+  const t = 1 / (1 + 0.3275911 * Math.abs(z) / Math.SQRT2);
+  const p = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
+  const tail = p * Math.exp(-z * z / 2) / 2;
+  return z > 0 ? 1 - tail : tail;
+}
+
+/** Where `f`, which rises, reaches `value`. */
+function solve(f: (x: number) => number, value: number, low: number, high: number): number {
+  for (let i = 0; i < 60; i++) {
+    const middle = (low + high) / 2;
+    if (f(middle) < value) low = middle;
+    else high = middle;
+  }
+  return (low + high) / 2;
+}
+
+/**
+ * A selection bias that makes routing uneven: expert of rank r is to be among the chosen `n_used` with a share of about c / r^skew. Router
+ * logits are near normal, so its softmax score passes a threshold with a share that is known, and the bias moves the threshold.
+ */
+export function routingBias(
+  n_embd: number,
+  n_expert: number,
+  n_used: number,
+  skew: number,
+  layer: number,
+): Float32Array {
+  const share = (c: number, i: number) => Math.min(0.95, c / (i + 1) ** skew);
+  const ranks = Array.from({ length: n_expert }, (_, i) => i);
+  const c = solve((c) => ranks.reduce((n, i) => n + share(c, i), 0), n_used, 0, n_expert);
+  const sigma = SPREAD * Math.sqrt(n_embd), sum = n_expert * Math.exp(sigma * sigma / 2);
+  const threshold = ranks.map((i) => Math.exp(sigma * solve(normalShare, 1 - share(c, i), -6, 6)) / sum);
+  const most = Math.max(...threshold), bias = new Float32Array(n_expert);
+  // Another order of experts in each layer: 37 and a power of two have no common divisor.
+  ranks.forEach((i) => bias[(i * 37 + layer * 11) % n_expert] = most - threshold[i]);
+  return bias;
+}
+
 /** Writes the model as a GGUF file and gives its size. */
 export function writeSynthetic(path: string, model: SyntheticModel = {}): number {
   const named = ggmlType(model.type ?? "f32");
@@ -181,9 +231,20 @@ export function writeSynthetic(path: string, model: SyntheticModel = {}): number
   const pools = new Map<string, Uint8Array>();
   for (const [i, { name, ne, type }] of tensors.entries()) {
     const total = rowBytes(type, ne[0]) * elementCount(ne) / ne[0];
+    const layer = /^blk\.(\d+)\.exp_probs_b/.exec(name);
+    if (layer) {
+      const { n_embd = 256, n_expert = 0, n_expert_used = 2, skew = 0 } = model;
+      writer.writeTensor(
+        i,
+        new Uint8Array(routingBias(n_embd, n_expert, n_expert_used, skew, Number(layer[1])).buffer),
+      );
+      continue;
+    }
     if (type.block > 1) {
-      const key = `${type.name},${ne[0]}`;
-      const pool = pools.get(key) ?? randomBlocks(type, ne[0], POOL);
+      // Uneven routing counts on routers that tell tokens apart: the token's own part of what they read must be the largest.
+      const n_in = model.skew && name.startsWith("token_embd") ? EMBEDDED : ne[0];
+      const key = `${type.name},${n_in}`;
+      const pool = pools.get(key) ?? randomBlocks(type, n_in, POOL);
       pools.set(key, pool);
       // Starts at another block for each tensor, so that no two are equal.
       writer.writeTensor(i, ...repeated(pool, (i * 977 % 4096) * type.bytes, total));
