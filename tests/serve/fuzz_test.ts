@@ -54,7 +54,7 @@ for (
 ) {
   Deno.test(`${path} takes any body`, async () => {
     const failures: unknown[] = [];
-    const settings = { fim: { prefix: 1, suffix: 2, middle: 3 }, slotSavePath: "/nowhere", contextShift: true };
+    const settings = { fim: { prefix: 1, suffix: 2, middle: 3 }, slotSavePath: "/nowhere" };
     await withServer({ ...settings, n_ctx: 64, onError: (e) => failures.push(e) }, async ({ server, post }) => {
       await fc.assert(
         fc.asyncProperty(bodies(base, Object.keys(schema.shape)), async (body) => {
