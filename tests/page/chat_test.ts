@@ -148,6 +148,26 @@ pageTest("a refusal of the server is shown in its words", {}, async (v) => {
   await v.page.keyboard.press("Escape");
   await button(v.page, "Retry: another answer").click();
   await answers(v.page).getByText(/^Further fields in the settings: not JSON/).waitFor();
+  await button(v.page, "Settings of this chat").click();
+  await button(v.page, "Reset").click();
+  await v.page.keyboard.press("Escape");
+  v.expected.push(/404/);
+  const gone = { status: 404, json: { error: { message: "model 'x' not found" } } };
+  await v.page.route("**/v1/chat/completions", (route) => route.fulfill(gone));
+  await button(v.page, "Retry: another answer").click();
+  await answers(v.page).getByText("model 'x' not found").waitFor();
+});
+
+pageTest("another answer ends the one that is coming", { stepMs: 15 }, async (v) => {
+  v.expected.push(/404/); // a stream that the server has not begun
+  await v.send(`x [[[${"word ".repeat(60)}]]]`);
+  await text(v.page).getByText("word").waitFor();
+  await v.page.locator("article.user").getByRole("button", { name: "Edit" }).click();
+  await v.page.getByRole("textbox", { name: "Edit the message" }).fill("y [[[short]]]");
+  await button(v.page, "Ask again").click();
+  await answers(v.page).getByText("short").waitFor();
+  await v.answered();
+  await soon(() => v.server.scheduler.n_active === 0, "nothing is answered any more");
 });
 
 pageTest("chats are found, renamed, exported, deleted and imported", {}, async (v) => {
