@@ -37,7 +37,7 @@ export interface ServedModel {
     /** Quantization name, e.g. `Q4_K_M`. */
     ftype?: string;
   };
-  /** For those who look at the machine. */
+  /** @internal For those who look at the machine. */
   readonly machine?: {
     readonly plan: Plan;
     /** How often experts were in memory; undefined where all of them are. */
