@@ -9,7 +9,10 @@ import { ApiError } from "./errors.ts";
 
 /** Answers GET for the page's addresses; undefined for an address that is none of its. */
 export interface Page {
-  /** @param path Behind the prefix of all routes; begins with a slash. */
+  /**
+   * Answers a GET, or gives undefined.
+   * @param path Behind the prefix of all routes; begins with a slash.
+   */
   answer(request: { readonly headers: Headers }, path: string): Promise<Response | undefined> | Response | undefined;
 }
 
@@ -107,7 +110,10 @@ const TYPES: Readonly<Record<string, string>> = {
 export class FolderPage implements Page {
   readonly #root: string;
 
-  /** @param root A folder that exists. */
+  /**
+   * Takes a folder.
+   * @param root It exists.
+   */
   constructor(root: string) {
     this.#root = Deno.realPathSync(root);
   }
