@@ -39,7 +39,7 @@ pageTest("the keyboard reaches everything: skip link, send, edit, stop, search, 
   await page.getByRole("dialog").waitFor({ state: "detached" });
   await page.keyboard.press("/");
   assert.equal(await focused(page), "Message");
-  await page.keyboard.type(`slow [[[${"word ".repeat(50)}]]]`);
+  await page.keyboard.type(`slow [[[${"word ".repeat(100)}]]]`);
   await page.keyboard.press("Enter");
   await page.locator("article.assistant").nth(1).getByText("word").waitFor();
   await page.keyboard.press("Escape");
@@ -117,7 +117,7 @@ pageTest("the machine view shows slots, rates, the queue and what lives where", 
   machine: { plan, experts },
 }, async (v) => {
   const { page } = v;
-  await v.send(`x [[[${"word ".repeat(80)}]]]`);
+  await v.send(`x [[[${"word ".repeat(200)}]]]`);
   await page.locator("article.assistant").waitFor();
   await page.getByRole("link", { name: "Machine" }).click();
   await page.locator(".slots .works").waitFor();
@@ -137,8 +137,6 @@ pageTest("the machine view shows slots, rates, the queue and what lives where", 
     /75\.0 %\s+5\.0 KiB read, 1\.5 s waited/,
   );
   await page.waitForFunction(() => Number(document.querySelector(".tile .value")?.textContent) > 0);
-  await page.goBack();
-  await v.answered();
 });
 
 pageTest("the probabilities view tells a token's rivals and goes on from another", {}, async (v) => {
