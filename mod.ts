@@ -144,7 +144,10 @@ export type { DequantizeRowsOptions, QuantizeRowsOptions } from "./quantize/rows
 export {
   type AppSettings,
   type CorsOrigins,
+  FolderPage,
   type ListenerSettings,
+  OwnPage,
+  type Page,
   type RequestLogEntry,
   type RunningServer,
   type ServedModel,

@@ -79,7 +79,7 @@ export class App {
   /** Reads the chats, and takes up what was being generated. */
   async load(): Promise<void> {
     this.chats = await this.store.chats();
-    for (const message of await this.store.running()) this.runs.resume(message);
+    this.runs.resumeAll(await this.store.running());
     this.#emit({ kind: "chats" });
   }
 
@@ -271,6 +271,8 @@ export class App {
   }
 
   async #answer(parent: string | null, prefill?: Prefill, tokens?: Message["tokens"]): Promise<void> {
+    const { running } = this;
+    if (running !== undefined) this.runs.stop(running.id); // a chat has one answer at a time
     const answer = this.#message("assistant", parent, {
       status: "running",
       ...(prefill ?? {}),

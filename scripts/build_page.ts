@@ -6,6 +6,8 @@
 import { gzipSync } from "node:zlib";
 
 const root = new URL("../", import.meta.url).pathname;
+/** Of page/style, in the order in which later ones win. */
+const STYLES = ["base", "layout", "text", "messages", "views", "narrow"];
 /** What goes over the wire. */
 const MAX_PACKED = 150_000;
 
@@ -31,7 +33,7 @@ function smaller(css: string): string {
 export function pageText(): string {
   // Where these stand in texts of the script, HTML would take them for its own.
   const script = bundle("page/main.ts").replaceAll("<!--", "<\\!--").replace(/<\/(?=script)/gi, "<\\/");
-  const styles = smaller(Deno.readTextFileSync(`${root}page/style.css`));
+  const styles = smaller(STYLES.map((name) => Deno.readTextFileSync(`${root}page/style/${name}.css`)).join(""));
   const html = Deno.readTextFileSync(`${root}page/index.html`).replace(/\n\s*/g, "\n");
   return html.replace("<style></style>", () => `<style>${styles}</style>`)
     .replace("<script></script>", () => `<script type="module">${script}</script>`);

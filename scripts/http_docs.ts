@@ -208,7 +208,8 @@ export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
   "/bloomery/machine": {
     summary: "what the page's machine view shows",
     details:
-      "What lives where in bytes (`plan`), slots, queue, and the scheduler's counters since the start. It holds no text of a " +
+      "What lives where in bytes (`plan`), slots, queue, and the scheduler's counters since the start; `experts` says how often experts " +
+      "were in memory, where not all fit. It holds no text of a " +
       "request; `slots` is null where the server was started with `--no-slots`. Its fields may change.",
   },
   "/residency/reset": {

@@ -6,6 +6,7 @@ import { NAMED_TEMPLATES } from "../core/chat/named_templates.ts";
 import type { TokenEngine } from "../core/engine/types.ts";
 import { fileTypeName } from "../core/gguf/mod.ts";
 import type { LanguageModel } from "../core/language_model.ts";
+import type { ResidencyStats } from "../core/engine/residency.ts";
 import type { Plan } from "../core/plan/plan.ts";
 import type { SamplingParams } from "../core/sampling/mod.ts";
 import { type ChatFormat, chatFormat } from "./chat_format.ts";
@@ -36,8 +37,12 @@ export interface ServedModel {
     /** Quantization name, e.g. `Q4_K_M`. */
     ftype?: string;
   };
-  /** What lives where, for those who look at the machine. */
-  readonly plan?: Plan;
+  /** @internal For those who look at the machine. */
+  readonly machine?: {
+    readonly plan: Plan;
+    /** How often experts were in memory; undefined where all of them are. */
+    readonly experts: () => ResidencyStats | undefined;
+  };
   /** How the file wants rows of tokens to become one; undefined: it does not say. */
   readonly pooling?: Pooling | "rank" | undefined;
   /** @internal */
@@ -94,7 +99,7 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
       vocab_type: tokenizer.model,
       ...(ftype === undefined ? {} : { ftype }),
     },
-    plan: engine.plan,
+    machine: { plan: engine.plan, experts: () => engine.residency?.stats },
     engine,
     pooling: poolingOf(metadata.int(`${metadata.str("general.architecture")}.pooling_type`, undefined)),
     tokenizer,

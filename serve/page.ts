@@ -6,11 +6,14 @@
 import { createHash } from "node:crypto";
 import { gzipSync } from "node:zlib";
 import { ApiError } from "./errors.ts";
-import type { Exchange } from "./exchange.ts";
 
 /** Answers GET for the page's addresses; undefined for an address that is none of its. */
 export interface Page {
-  answer(exchange: Exchange, path: string): Promise<Response | undefined> | Response | undefined;
+  /**
+   * Answers a GET, or gives undefined.
+   * @param path Behind the prefix of all routes; begins with a slash.
+   */
+  answer(request: { readonly headers: Headers }, path: string): Promise<Response | undefined> | Response | undefined;
 }
 
 /** Folders that may hold the built page: the build folder, beside the bundle. */
@@ -23,7 +26,8 @@ function folders(): string[] {
 export class OwnPage implements Page {
   #built: { html: Uint8Array<ArrayBuffer>; gzip: Uint8Array<ArrayBuffer>; headers: Record<string, string> } | undefined;
 
-  answer({ headers }: Exchange, path: string): Response | undefined {
+  /** The page, packed where the browser takes that. */
+  answer({ headers }: { readonly headers: Headers }, path: string): Response | undefined {
     if (path !== "/" && path !== "/index.html") return undefined;
     const { html, gzip, headers: own } = this.#built ??= readPage();
     if (headers.get("if-none-match") === own.etag) return new Response(null, { status: 304, headers: own });
@@ -106,12 +110,16 @@ const TYPES: Readonly<Record<string, string>> = {
 export class FolderPage implements Page {
   readonly #root: string;
 
-  /** @param root A folder that exists. */
+  /**
+   * Takes a folder.
+   * @param root It exists.
+   */
   constructor(root: string) {
     this.#root = Deno.realPathSync(root);
   }
 
-  async answer(_: Exchange, path: string): Promise<Response | undefined> {
+  /** A file of the folder. */
+  async answer(_: { readonly headers: Headers }, path: string): Promise<Response | undefined> {
     let name: string;
     try {
       name = decodeURIComponent(path);

@@ -14,7 +14,8 @@ export function machine(app: App): Response {
     model: { id: model.id, path: model.path, ...model.meta },
     n_ctx: scheduler.n_ctx,
     n_ubatch: model.engine.n_ubatch,
-    plan: model.plan === undefined ? null : describe(model.plan),
+    plan: model.machine === undefined ? null : describe(model.machine.plan),
+    experts: expertsOf(app),
     n_slots: scheduler.slots.length,
     slots: app.settings.endpoints.slots ? slotsOf(app) : null,
     n_processing: scheduler.n_active,
@@ -34,6 +35,14 @@ function slotsOf({ scheduler }: App): object[] {
   }));
 }
 
+/** Experts that were in memory when they were needed; null where all of them always are. */
+function expertsOf({ model }: App): object | null {
+  const stats = model.machine?.experts();
+  if (stats === undefined) return null;
+  const { hits, misses, read_bytes, wait_ms, n_slots, n_held } = stats;
+  return { hits, misses, read_bytes, wait_ms, n_slots, n_held };
+}
+
 /** Parts of a model by the words in their tensors' names, in the order in which they are asked for. */
 const GROUPS: readonly [name: string, has: RegExp][] = [
   ["experts", /_exps\b|_shexp\b|\bffn_gate_inp\b/],
@@ -45,11 +54,12 @@ const GROUPS: readonly [name: string, has: RegExp][] = [
 
 function describe(plan: Plan): object {
   const groups = new Map<string, { bytes: number; n_tensors: number; types: Set<string> }>();
-  for (const { name, type, bytes } of plan.weights) {
+  for (const { name, type, form, device_bytes } of plan.weights) {
+    if (form === "table" || form === "pool") continue; // not on the device for themselves
     const group = GROUPS.find(([, has]) => has.test(name))?.[0] ?? "other";
     const entry = groups.get(group) ?? { bytes: 0, n_tensors: 0, types: new Set() };
     groups.set(group, entry);
-    entry.bytes += bytes;
+    entry.bytes += device_bytes;
     entry.n_tensors++;
     entry.types.add(type.name);
   }
@@ -70,6 +80,8 @@ function describe(plan: Plan): object {
       n_pages,
       bytes,
     })),
+    pools: plan.pools.map(({ slot_bytes, n_slots, n_expert, bytes }) => ({ slot_bytes, n_slots, n_expert, bytes })),
+    table_bytes: plan.table_bytes,
     scratch_bytes: plan.scratch_bytes,
     total_bytes: plan.total_bytes,
   };

@@ -24,6 +24,8 @@ interface Run {
   readonly abort: AbortController;
   /** The user ended it. */
   stopped: boolean;
+  /** It reads a stream that began before. */
+  again: boolean;
   /** The server has begun to answer. */
   connected: boolean;
   saved: number;
@@ -66,13 +68,22 @@ export class Runs {
     message.start = { content, reasoning, n_tokens: tokens?.length ?? 0 };
     // Each generation is a stream of its own: a message may be continued.
     message.stream = `${id}-${Date.now().toString(36)}`;
-    const run = this.#begin(message);
+    const run = this.#begin(message, false);
     return onlyHere(id, () =>
       this.#run(run, () =>
         this.#api.post("v1/chat/completions", body, {
           signal: run.abort.signal,
           headers: { "x-conversation-id": message.stream! },
         })));
+  }
+
+  /** Takes up all that was running. */
+  resumeAll(messages: readonly Message[]): void {
+    const ids = new Set(messages.map((message) => RESCUE + message.id));
+    for (const key of Object.keys(localStorage)) {
+      if (key.startsWith(RESCUE) && !ids.has(key)) localStorage.removeItem(key); // of a chat that was deleted
+    }
+    for (const message of messages) this.resume(message);
   }
 
   /** The end of a message that was running when the page was left. */
@@ -97,7 +108,7 @@ export class Runs {
         return this.onChange(message);
       }
       this.#rescue(message);
-      const run = this.#begin(message);
+      const run = this.#begin(message, true);
       await this.#run(run, async () => {
         const response = await this.#api.fetch(streamPath(message), { signal: run.abort.signal });
         rewind(message); // only now: what the page has is worth more than nothing
@@ -120,8 +131,8 @@ export class Runs {
     if (!run.connected) setTimeout(tell, STOP_AGAIN_MS);
   }
 
-  #begin(message: Message): Run {
-    const run: Run = { message, abort: new AbortController(), stopped: false, connected: false, saved: 0 };
+  #begin(message: Message, again: boolean): Run {
+    const run: Run = { message, abort: new AbortController(), stopped: false, again, connected: false, saved: 0 };
     this.#runs.set(message.id, run);
     message.status = "running";
     delete message.error;
@@ -148,6 +159,7 @@ export class Runs {
     const { message, abort: { signal } } = run;
     for (let attempt = 0;; attempt++) {
       let connected = false;
+      run.again ||= attempt > 0;
       try {
         const response = await (attempt === 0 ? connect() : this.#api.fetch(streamPath(message), { signal }));
         run.connected = connected = true;
@@ -191,10 +203,9 @@ export class Runs {
       message.status = "failed";
       message.error = error.message;
     } else if (error instanceof HttpError) {
-      // A stream that the server does not know: it has ended long ago, or streams are not kept there.
-      const gone = message.stream !== undefined && error.status === 404;
-      message.status = gone ? "cut" : "failed";
-      if (!gone) message.error = error.message;
+      // What the server does not give again has ended long ago, or it keeps no streams, or it was restarted.
+      message.status = run.again ? "cut" : "failed";
+      if (!run.again) message.error = error.message;
     } else {
       message.status = message.content === "" && message.reasoning === "" ? "failed" : "cut";
       message.error = "The connection to the server was lost";

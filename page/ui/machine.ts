@@ -22,6 +22,8 @@ interface Machine {
   n_ctx: number;
   n_ubatch: number;
   plan: Plan | null;
+  /** Null where all experts are in memory, or there are none. */
+  experts: { hits: number; misses: number; read_bytes: number; wait_ms: number } | null;
   n_slots: number;
   slots: Slot[] | null;
   n_processing: number;
@@ -33,6 +35,8 @@ interface Plan {
   device: { name: string; kind: string; memory_bytes: number; free_bytes: number };
   weights: { name: string; bytes: number; n_tensors: number; types: string[] }[];
   caches: { kind: string; window: number; types: string[]; page_size: number; n_pages: number; bytes: number }[];
+  pools: { slot_bytes: number; n_slots: number; n_expert: number; bytes: number }[];
+  table_bytes: number;
   scratch_bytes: number;
   total_bytes: number;
 }
@@ -109,7 +113,7 @@ export class MachineView {
   }
 
   #draw(machine: Machine): void {
-    const { model, counters: c, plan } = machine;
+    const { model, counters: c, plan, experts } = machine;
     const now = this.#rates.at(-1);
     const asked = c.n_prompt_tokens + c.n_cached_tokens;
     const facts = [
@@ -131,6 +135,15 @@ export class MachineView {
           asked === 0 ? "–" : `${(100 * c.n_cached_tokens / asked).toFixed(1)} %`,
           "of all prompt tokens",
         ),
+        ...(experts === null ? [] : [
+          tile(
+            "Expert hits",
+            experts.hits + experts.misses === 0
+              ? "–"
+              : `${(100 * experts.hits / (experts.hits + experts.misses)).toFixed(1)} %`,
+            `${formatBytes(experts.read_bytes)} read, ${formatNumber(experts.wait_ms / 1000)} s waited`,
+          ),
+        ]),
         tile("Queue", String(machine.n_waiting), `waiting, ${machine.n_processing} of ${machine.n_slots} slots busy`),
         tile(
           "Steps",
@@ -217,13 +230,19 @@ function tile(name: string, value: string, what: string): HTMLElement {
 }
 
 /** One bar of the parts, a thin one of their share of the device's memory, and the parts as a table. */
-function drawPlan({ device, weights, caches, scratch_bytes, total_bytes }: Plan): HTMLElement[] {
+function drawPlan({ device, weights, pools, caches, table_bytes, scratch_bytes, total_bytes }: Plan): HTMLElement[] {
   const parts = [
     ...weights.map((w, i) => ({
       name: w.name,
       what: `${w.n_tensors} ${w.n_tensors === 1 ? "tensor" : "tensors"}, ${w.types.join(", ")}`,
       bytes: w.bytes,
       kind: `w${Math.min(i, 5)}`,
+    })),
+    ...pools.map((p) => ({
+      name: "expert slots",
+      what: `${formatNumber(p.n_slots)} of ${formatBytes(p.slot_bytes)}, for ${formatNumber(p.n_expert)} experts`,
+      bytes: p.bytes,
+      kind: "pool",
     })),
     ...caches.map((c) => ({
       name: c.kind === "state"
@@ -265,6 +284,15 @@ function drawPlan({ device, weights, caches, scratch_bytes, total_bytes }: Plan)
       h("td", { class: "number" }, formatBytes(total_bytes)),
     ),
   );
+  if (table_bytes > 0) {
+    rows.push(h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, "tables"),
+      h("td", {}, "rows are read as tokens name them: not counted"),
+      h("td", { class: "number" }, formatBytes(table_bytes)),
+    ));
+  }
   return [
     h("h2", {}, `What lives on ${device.name}`),
     bar,

@@ -16,7 +16,9 @@ pageTest(
   "an answer appears as it comes, its reasoning folded, and screen readers hear its sentences",
   { stepMs: 15 },
   async (v) => {
-    await v.send("hi [[[<think>\nhm, *well*.\n</think>\n\n## Iron\n\nIt **melts**. Then `it` cools.\n\n- a\n- b]]]");
+    await v.send(
+      "hi [[[<think>\nhm, *well*, let me see what iron does.\n</think>\n\n## Iron\n\nIt **melts**. Then `it` cools.\n\n- a\n- b]]]",
+    );
     await answers(v.page).getByText("Reasoning…").waitFor();
     await text(v.page).locator("h2").waitFor();
     assert.equal(await button(v.page, "Stop the answer").count(), 1); // it is still coming
@@ -37,7 +39,7 @@ pageTest(
 
 pageTest("stop keeps what there is and frees the slot; the answer can be continued", { stepMs: 15 }, async (v) => {
   v.expected.push(/404/); // where streams end with their connection, there is none to delete
-  const whole = "one two three four five six seven eight nine ten";
+  const whole = "one two three four five six seven eight nine ten ".repeat(5).trim();
   await v.send(`count [[[${whole}]]]`);
   await text(v.page).getByText("one two").waitFor();
   await button(v.page, "Stop the answer").click();
@@ -51,7 +53,7 @@ pageTest("stop keeps what there is and frees the slot; the answer can be continu
 });
 
 pageTest("chats are answered at once, each in its own place", { stepMs: 15 }, async (v) => {
-  const slow = "slow ".repeat(20).trim();
+  const slow = "slow ".repeat(60).trim();
   await v.send(`first [[[${slow}]]]`);
   await answers(v.page).waitFor();
   await v.page.getByRole("link", { name: "New chat" }).click();
@@ -148,6 +150,26 @@ pageTest("a refusal of the server is shown in its words", {}, async (v) => {
   await v.page.keyboard.press("Escape");
   await button(v.page, "Retry: another answer").click();
   await answers(v.page).getByText(/^Further fields in the settings: not JSON/).waitFor();
+  await button(v.page, "Settings of this chat").click();
+  await button(v.page, "Reset").click();
+  await v.page.keyboard.press("Escape");
+  v.expected.push(/404/);
+  const gone = { status: 404, json: { error: { message: "model 'x' not found" } } };
+  await v.page.route("**/v1/chat/completions", (route) => route.fulfill(gone));
+  await button(v.page, "Retry: another answer").click();
+  await answers(v.page).getByText("model 'x' not found").waitFor();
+});
+
+pageTest("another answer ends the one that is coming", { stepMs: 15 }, async (v) => {
+  v.expected.push(/404/); // a stream that the server has not begun
+  await v.send(`x [[[${"word ".repeat(60)}]]]`);
+  await text(v.page).getByText("word").waitFor();
+  await v.page.locator("article.user").getByRole("button", { name: "Edit" }).click();
+  await v.page.getByRole("textbox", { name: "Edit the message" }).fill("y [[[short]]]");
+  await button(v.page, "Ask again").click();
+  await answers(v.page).getByText("short").waitFor();
+  await v.answered();
+  await soon(() => v.server.scheduler.n_active === 0, "nothing is answered any more");
 });
 
 pageTest("chats are found, renamed, exported, deleted and imported", {}, async (v) => {

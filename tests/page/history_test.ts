@@ -67,7 +67,7 @@ pageTest("an answer goes on when the page is left, and is whole when it is back"
   stepMs: 10,
   skip: keepsStreams ? undefined : "this server keeps no streams",
 }, async (v) => {
-  const { page } = v, whole = words(60);
+  const { page } = v, whole = words(120);
   await v.send(`go [[[<think>\nhm\n</think>\n\n${whole}]]]`);
   await text(page).getByText("w5 ").waitFor();
   await page.reload();
@@ -95,7 +95,7 @@ pageTest("an answer that two windows show is read by one of them, and whole in b
   stepMs: 10,
   skip: keepsStreams ? undefined : "this server keeps no streams",
 }, async (v) => {
-  const { page } = v, whole = words(60);
+  const { page } = v, whole = words(120);
   await v.send(`go [[[${whole}]]]`);
   await text(page).getByText("w3 ").waitFor();
   const other = await page.context().newPage();
@@ -109,7 +109,7 @@ pageTest(
   "an answer whose server has gone keeps what came, and can be continued at the next one",
   { stepMs: 10 },
   async (v) => {
-    const { page, server } = v, whole = words(60);
+    const { page, server } = v, whole = words(120);
     v.expected.push(/ERR_|404/);
     await v.send(`go [[[${whole}]]]`);
     await text(page).getByText("w5 ").waitFor();

@@ -2,6 +2,7 @@
 /// <reference lib="dom.iterable" />
 /** Keyboard, narrow screens, names for screen readers; the views of the machine and of probabilities. */
 import assert from "node:assert/strict";
+import type { FakeOptions } from "../serve/fake.ts";
 import { closeBrowser, type Page, pageTest } from "./browser.ts";
 
 closeBrowser();
@@ -38,7 +39,7 @@ pageTest("the keyboard reaches everything: skip link, send, edit, stop, search, 
   await page.getByRole("dialog").waitFor({ state: "detached" });
   await page.keyboard.press("/");
   assert.equal(await focused(page), "Message");
-  await page.keyboard.type(`slow [[[${"word ".repeat(50)}]]]`);
+  await page.keyboard.type(`slow [[[${"word ".repeat(100)}]]]`);
   await page.keyboard.press("Enter");
   await page.locator("article.assistant").nth(1).getByText("word").waitFor();
   await page.keyboard.press("Escape");
@@ -88,17 +89,54 @@ pageTest("a phone sees one column: nothing wider than the screen, the chats behi
   assert.ok(await fits());
 });
 
-pageTest("the machine view shows slots, rates and the queue while it is open", { n_slots: 2, stepMs: 5 }, async (v) => {
+/** A plan of few bytes, with experts that do not all fit. */
+const plan = {
+  device: { index: 0, kind: "cpu", name: "Box", memory_bytes: 1 << 20, free_bytes: 1 << 20, features: [] },
+  weights: [
+    { name: "blk.0.attn_q.weight", type: { name: "q4_K" }, bytes: 2048, form: "memory", device_bytes: 2048 },
+    { name: "blk.0.ffn_up_exps.weight", type: { name: "q4_K" }, bytes: 9999, form: "pool", device_bytes: 0 },
+  ],
+  pools: [{ slot_bytes: 512, n_slots: 8, n_expert: 64, groups: [], least: 2, bytes: 4096 }],
+  caches: [{
+    window: 0,
+    state: false,
+    streams: [{ type: { name: "f16" }, ne: 4, ratio: 1 }],
+    page_size: 64,
+    n_pages: 2,
+    bytes: 1024,
+  }],
+  table_bytes: 3072,
+  scratch_bytes: 1024,
+  total_bytes: 8192,
+} as unknown as NonNullable<FakeOptions["machine"]>["plan"];
+const experts = () => ({ hits: 3, misses: 1, read_bytes: 5120, wait_ms: 1500 } as never);
+
+pageTest("the machine view shows slots, rates, the queue and what lives where", {
+  n_slots: 2,
+  stepMs: 5,
+  machine: { plan, experts },
+}, async (v) => {
   const { page } = v;
-  await v.send(`x [[[${"word ".repeat(80)}]]]`);
+  await v.send(`x [[[${"word ".repeat(200)}]]]`);
   await page.locator("article.assistant").waitFor();
   await page.getByRole("link", { name: "Machine" }).click();
   await page.locator(".slots .works").waitFor();
   assert.equal(await page.locator(".slots li").count(), 2);
   assert.match(await page.locator(".tile", { hasText: "Queue" }).innerText(), /0\s+waiting, 1 of 2 slots busy/);
+  const rows = (await page.locator(".machine tbody tr").allInnerTexts()).map((row) => row.replace(/\s+/g, " ").trim());
+  assert.deepEqual(rows, [
+    "attention 1 tensor, q4_K 2.0 KiB",
+    "expert slots 8 of 512 B, for 64 experts 4.0 KiB",
+    "cache 128 tokens, f16 1.0 KiB",
+    "scratch values of a step, at most 1.0 KiB",
+    "total of 1.0 MiB that were free 8.0 KiB",
+    "tables rows are read as tokens name them: not counted 3.0 KiB",
+  ]);
+  assert.match(
+    await page.locator(".tile", { hasText: "Expert hits" }).innerText(),
+    /75\.0 %\s+5\.0 KiB read, 1\.5 s waited/,
+  );
   await page.waitForFunction(() => Number(document.querySelector(".tile .value")?.textContent) > 0);
-  await page.goBack();
-  await v.answered();
 });
 
 pageTest("the probabilities view tells a token's rivals and goes on from another", {}, async (v) => {

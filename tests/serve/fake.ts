@@ -4,7 +4,6 @@
  * the ones before. Its engine keeps the promises of the real one and checks that the scheduler keeps its own.
  * @module
  */
-import type { Plan } from "../../core/plan/plan.ts";
 import { EngineError } from "../../core/errors.ts";
 import type { Snapshot, StepOutput } from "../../core/engine/mod.ts";
 import type { TokenEngine, TokenRequest, TokenSequence } from "../../core/engine/types.ts";
@@ -144,7 +143,7 @@ export interface FakeOptions {
   /** Tokens of /infill. */
   fim?: Partial<ServedModel["fim"]>;
   /** What is told of the machine. */
-  plan?: Plan;
+  machine?: ServedModel["machine"];
   /** Further names of the model. */
   aliases?: readonly string[];
 }
@@ -299,7 +298,7 @@ export function fakeModel(options: FakeOptions = {}): ServedModel & { engine: Fa
     path: "fake.gguf",
     created: 1700000000,
     meta: { architecture: "fake", n_ctx_train: 512, n_embd: 1, n_params: 1, size: 1, vocab_type: "fake" },
-    ...(options.plan === undefined ? {} : { plan: options.plan }),
+    ...(options.machine === undefined ? {} : { machine: options.machine }),
     engine: new FakeEngine(tokenizer, options),
     tokenizer,
     chat: chatFormat(options.template ?? TEMPLATE, { bosToken: "<s>", eosToken: "<|im_end|>" }, tokenizer),

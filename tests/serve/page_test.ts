@@ -1,6 +1,7 @@
 /** The page as a file: how it is served, what its headers forbid, and what can stand in its place. */
 import assert from "node:assert/strict";
 import { gunzipSync } from "node:zlib";
+import type { ResidencyStats } from "../../core/engine/residency.ts";
 import { openServer } from "../../serve/server.ts";
 import { FolderPage } from "../../serve/page.ts";
 import { openModel } from "../../ffi/mod.ts";
@@ -134,14 +135,20 @@ Deno.test("GET /bloomery/machine gives the plan's bytes, which are the sum, and 
     const response = await get(`${server.url}/bloomery/machine`);
     assert.deepEqual([response.status, (await response.json()).error.code], [401, "invalid_api_key"]);
   });
-  const { plan } = servedModel(model);
-  await withServer({ slots: false, plan: plan! }, async ({ server, post }) => {
+  const { plan } = servedModel(model).machine!;
+  const experts = { hits: 3, misses: 1, read_bytes: 5, wait_ms: 6, n_slots: 7, n_held: 8 } as ResidencyStats;
+  const pool = { slot_bytes: 2, n_slots: 7, groups: [], n_expert: 9, least: 1, bytes: 14 };
+  // A model whose experts do not all fit; the sum is the plan's own.
+  const routed = { ...plan, pools: [pool], pool_bytes: 14, total_bytes: plan.total_bytes + 14 };
+  const machine = { plan: routed, experts: () => experts };
+  await withServer({ slots: false, machine }, async ({ server, post }) => {
     await post("/completion", { prompt: "[[[abc]]]" });
-    const machine = await (await get(`${server.url}/bloomery/machine`)).json();
+    const told = await (await get(`${server.url}/bloomery/machine`)).json();
     const bytes = (parts: { bytes: number }[]) => parts.reduce((sum, part) => sum + part.bytes, 0);
-    const { weights, caches, scratch_bytes, total_bytes, device } = machine.plan;
-    assert.equal(bytes(weights) + bytes(caches) + scratch_bytes, total_bytes);
-    assert.equal(total_bytes, model.engine.plan.total_bytes);
+    const { weights, caches, pools, scratch_bytes, total_bytes, device } = told.plan;
+    assert.equal(bytes(weights) + bytes(pools) + bytes(caches) + scratch_bytes, total_bytes);
+    assert.equal(total_bytes, model.engine.plan.total_bytes + 14);
+    assert.deepEqual(told.experts, experts);
     assert.deepEqual(weights.map((w: { name: string }) => w.name).sort(), [
       "attention",
       "embedding",
@@ -149,7 +156,7 @@ Deno.test("GET /bloomery/machine gives the plan's bytes, which are the sum, and 
       "other",
     ]);
     assert.equal(device.kind, "cpu");
-    assert.equal(machine.slots, null); // --no-slots
-    assert.deepEqual([machine.n_slots, machine.n_waiting, machine.counters.n_generated_tokens], [4, 0, 3]); // "ab", "c", end
+    assert.equal(told.slots, null); // --no-slots
+    assert.deepEqual([told.n_slots, told.n_waiting, told.counters.n_generated_tokens], [4, 0, 3]); // "ab", "c", end
   });
 });
