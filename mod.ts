@@ -94,7 +94,17 @@ export {
   type Where,
 } from "./core/chat/mod.ts";
 export { defaultSampling, Sampler, type SamplerName, samplerNames, type SamplingParams } from "./core/sampling/mod.ts";
-export { Engine, type EngineOptions, type Sequence, type StepOutput, type StepRequest } from "./core/engine/mod.ts";
+export type { ExpertRank } from "./core/engine/residency.ts";
+export type { PoolPlan } from "./core/plan/pools.ts";
+export type { Form, WeightPlan } from "./core/plan/weights.ts";
+export {
+  Engine,
+  type EngineOptions,
+  type PlanningOptions,
+  type Sequence,
+  type StepOutput,
+  type StepRequest,
+} from "./core/engine/mod.ts";
 export type { Backend, DeviceInfo, FileRange, TensorSource } from "./core/program/backend.ts";
 export { type CachePlan, type CacheType, describePlan, type Plan } from "./core/plan/plan.ts";
 export {
@@ -142,12 +152,14 @@ export type { SplitLimits } from "./quantize/reshard.ts";
 export type { TensorInfo } from "./core/gguf/write.ts";
 export type { DequantizeRowsOptions, QuantizeRowsOptions } from "./quantize/rows.ts";
 export {
+  type AnswerDefaults,
   type AppSettings,
   type CorsOrigins,
   FolderPage,
   type ListenerSettings,
   OwnPage,
   type Page,
+  type Pooling,
   type RequestLogEntry,
   type RunningServer,
   type ServedModel,
@@ -155,6 +167,7 @@ export {
   type ServedModelOptions,
   type ServerOptions,
   startServer,
+  type Tls,
 } from "./serve/mod.ts";
 export { cutWindows, type TextSource, type Window, type WindowOptions } from "./eval/windows.ts";
 export { type ScoreLine, scoreWindows } from "./eval/score.ts";

@@ -29,7 +29,10 @@ export interface GenerateOptions {
   readonly maxTokens?: number;
   /** Differences from `defaultSampling`. */
   readonly sampling?: Partial<SamplingParams>;
-  /** The form that the text must have. */
+  /**
+   * The form that the text must have.
+   * @internal
+   */
   readonly grammar?: Grammar;
   /** Ends the generation. */
   readonly signal?: AbortSignal;

@@ -7,8 +7,7 @@ import type { TokenEngine } from "../core/engine/types.ts";
 import { ApiError } from "./errors.ts";
 
 /** How rows of tokens become one. */
-export const POOLINGS = ["none", "mean", "cls", "last"] as const;
-export type Pooling = typeof POOLINGS[number];
+export type Pooling = "none" | "mean" | "cls" | "last";
 
 /** What files say in `{arch}.pooling_type`. */
 const BY_NUMBER: readonly (Pooling | "rank")[] = ["none", "mean", "cls", "last", "rank"];

@@ -20,7 +20,9 @@ export interface Incoming {
 
 /** A certificate and its key, as PEM text. */
 export interface Tls {
+  /** The certificate, and those that vouch for it. */
   cert: string;
+  /** The private key. */
   key: string;
 }
 

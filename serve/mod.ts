@@ -13,7 +13,10 @@
  * @module
  */
 export type { AppSettings } from "./app.ts";
+export type { AnswerDefaults } from "./answer_request.ts";
 export type { CorsOrigins } from "./cors.ts";
+export type { Pooling } from "./embedder.ts";
+export type { Tls } from "./listener.ts";
 export { FolderPage, OwnPage, type Page } from "./page.ts";
 export type { RequestLogEntry } from "./request_log.ts";
 export { type ServedModel, servedModel, type ServedModelOptions } from "./language_model.ts";

@@ -88,8 +88,9 @@ export interface ListenerSettings extends Partial<AppSettings> {
   maxBodyBytes?: number;
   /** Pages that may use the server. Default `["*"]`, every origin. */
   corsOrigins?: CorsOrigins;
-  /** Methods, and headers of theirs, that preflights allow. Default: all that the routes have. */
+  /** Methods that preflights allow. Default: all that the routes have. */
   corsMethods?: readonly string[];
+  /** Headers that preflights allow. Default: all that the routes have. */
   corsHeaders?: readonly string[];
   /** Whether such pages may send credentials. Default true. */
   corsCredentials?: boolean;

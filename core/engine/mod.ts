@@ -100,11 +100,15 @@ export class Engine implements Disposable {
   readonly n_vocab: number;
   /** @internal */
   readonly model: Model;
+  /** What takes which bytes. */
   readonly plan: Plan;
+  /** The most tokens of one sequence. */
   readonly n_ctx: number;
+  /** The most token rows of one native step. */
   readonly n_ubatch: number;
   /** The most output rows of one native step. */
   readonly n_out: number;
+  /** Candidates per output row. */
   readonly topK: number;
   /** Why `n_ctx` is what it is, where nobody asked for it. */
   readonly contextReason: string | undefined;
@@ -202,7 +206,10 @@ export class Engine implements Disposable {
     return new Sequence(this.#owner, lists, [...snapshot.tokens]);
   }
 
-  /** The pools of experts; undefined where all weights are resident, and before they are loaded. */
+  /**
+   * The pools of experts; undefined where all weights are resident, and before they are loaded.
+   * @internal
+   */
   get residency(): Residency | undefined {
     return this.#residency;
   }

@@ -117,6 +117,7 @@ export class GgufFile implements Disposable {
   /**
    * Files on other drives with the same bytes, as the sidecar names them.
    * @throws {FormatError} `format.shard_copy`
+   * @internal
    */
   copies(): FileCopy[] {
     return shardCopies(this.shards);

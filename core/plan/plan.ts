@@ -60,6 +60,7 @@ export interface CachePlan {
 export interface Plan {
   /** Which one. */
   readonly device: DeviceInfo;
+  /** In the order that a step asks for them. */
   readonly weights: readonly WeightPlan[];
   /** Of all weights, as the file has them. */
   readonly weight_bytes: number;
@@ -69,6 +70,7 @@ export interface Plan {
   readonly table_bytes: number;
   /** Slots that experts are read into while steps run; none where all are resident. */
   readonly pools: readonly PoolPlan[];
+  /** Of all slots. */
   readonly pool_bytes: number;
   /** Pages of keys and values, windows and states. */
   readonly caches: readonly CachePlan[];

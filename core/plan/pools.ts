@@ -7,9 +7,14 @@ import { packedBytes, type RoutedGroup } from "./weights.ts";
 
 /** Slots of one size, for the layers whose experts have it. */
 export interface PoolPlan {
+  /** What the largest expert of its layers takes. */
   readonly slot_bytes: number;
+  /** Experts that it holds at once. */
   readonly n_slots: number;
-  /** Layers, in the order of the program. */
+  /**
+   * Layers, in the order of the program.
+   * @internal
+   */
   readonly groups: readonly RoutedGroup[];
   /** Experts of all its layers. */
   readonly n_expert: number;

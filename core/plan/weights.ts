@@ -16,11 +16,13 @@ export type Form = "memory" | "mapped" | "table" | "pool";
 
 /** One weight of a plan. */
 export interface WeightPlan {
+  /** In the file. */
   readonly name: string;
   /** As the file has it. */
   readonly type: GgmlType;
   /** As the file has it. */
   readonly bytes: number;
+  /** Where it lies. */
   readonly form: Form;
   /** That it takes of the device's memory for itself: 0 for a table and in a pool. */
   readonly device_bytes: number;

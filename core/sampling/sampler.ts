@@ -138,6 +138,7 @@ export class Sampler {
   /**
    * Probabilities of the last choice behind all stages: of the chosen token, and of the `n` likeliest, none of them 0.
    * Read it before the next choice.
+   * @internal
    */
   lastDraw(chosen: number, n: number): { prob: number; top: TokenProb[] } {
     const { ids, weights, sum } = this.#drawn;
