@@ -9,12 +9,17 @@ import type { Engine } from "../core/engine/mod.ts";
 import { Sampler, type SamplingParams } from "../core/sampling/mod.ts";
 import { random } from "./ops/case.ts";
 
-/** Knows how the answer goes on. A guess is right with a probability; of a run of guesses there are any number up to what is asked. */
+/** Knows how answers go on. A guess is right with a probability; of a run of guesses there are any number up to what is asked. */
 export class Oracle implements Proposer {
   readonly name = "oracle";
   readonly #next: () => number;
 
-  constructor(readonly text: readonly number[], readonly acceptance: number, readonly n_vocab: number, seed = 1) {
+  constructor(
+    readonly texts: readonly (readonly number[])[],
+    readonly acceptance: number,
+    readonly n_vocab: number,
+    seed = 1,
+  ) {
     this.#next = random(seed, "oracle");
   }
 
@@ -26,7 +31,8 @@ export class Oracle implements Proposer {
     const guess = (token: number) => this.#next() < this.acceptance ? token : (token + 1) % this.n_vocab;
     return Promise.resolve(asks.map(({ tokens, n }) => {
       const width = Math.floor(this.#next() * (n + 1));
-      return this.text.slice(tokens.length, tokens.length + width).map(guess);
+      const text = this.texts.find((t) => tokens.every((id, i) => t[i] === id)) ?? [];
+      return text.slice(tokens.length, tokens.length + width).map(guess);
     }));
   }
 
@@ -78,5 +84,5 @@ export async function tell(
 
 /** A drafter whose guesses are right with a probability, in runs of any length up to `max`. */
 export function oracle(engine: Engine, text: readonly number[], acceptance: number, max = 6): Drafter {
-  return new Drafter(new Oracle(text, acceptance, engine.n_vocab), { max, fixed: true });
+  return new Drafter(new Oracle([text], acceptance, engine.n_vocab), { max, fixed: true });
 }

@@ -81,14 +81,17 @@ export class Drafter implements Disposable {
     return new Draft(this.proposer.open(n_known), acceptance);
   }
 
-  /** Guesses for each sequence of a step; none where they do not pay. */
-  async guess(asks: readonly GuessAsk[]): Promise<readonly (readonly number[])[]> {
+  /**
+   * Guesses for each sequence of a step; none where they do not pay.
+   * @param n_others Further sequences that have a row in the step.
+   */
+  async guess(asks: readonly GuessAsk[], n_others = 0): Promise<readonly (readonly number[])[]> {
     const candidates = asks.map(({ draft, rows, most }) => ({
       acceptance: draft.acceptance,
       rows,
       most: Math.max(0, Math.min(most, this.#max)),
     }));
-    const widths = this.#fixed ? candidates.map((c) => c.most) : this.#policy.widths(candidates);
+    const widths = this.#fixed ? candidates.map((c) => c.most) : this.#policy.widths(candidates, n_others);
     const start = performance.now();
     const guesses = await this.proposer.propose(
       asks.map(({ draft, tokens }, i) => ({ seat: draft.seat, tokens, n: widths[i] })),

@@ -97,16 +97,20 @@ export class WidthPolicy {
   /** Milliseconds that a guess takes its proposer, which also asks in vain. */
   #msPerGuess = 0;
 
-  /** Guesses of each sequence. */
-  widths(candidates: readonly Candidate[]): number[] {
-    const widths = candidates.map(() => 0), rows = candidates.reduce((n, c) => n + c.rows, 0);
+  /**
+   * Guesses of each sequence.
+   * @param n_others Further sequences that have a row in the step.
+   */
+  widths(candidates: readonly Candidate[], n_others = 0): number[] {
+    const widths = candidates.map(() => 0), rows = candidates.reduce((n, c) => n + c.rows, n_others);
+    const n_sequences = candidates.filter((c) => c.rows > 0).length + n_others;
     const base = this.costs.of(rows);
     if (base === undefined || this.#credit === undefined || this.#credit < 0) return widths;
     // The guess that is most likely needed comes first.
     const gains = candidates.flatMap(({ acceptance, most }, at) =>
       Array.from({ length: most }, (_, k) => ({ at, gain: acceptance.share ** (k + 1) }))
     ).sort((a, b) => b.gain - a.gain);
-    let tokens = candidates.length, best = tokens / base, n = 0;
+    let tokens = n_sequences, best = tokens / base, n = 0;
     gains.forEach(({ gain }, i) => {
       tokens += gain;
       const rate = tokens / (this.costs.of(rows + i + 1)! + this.#msPerGuess * (i + 1));
