@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import fc from "npm:fast-check@4.11.0";
 import { Drafter } from "../core/draft/drafter.ts";
 import { Lookup } from "../core/draft/lookup.ts";
+import { DraftModel } from "../core/draft/model.ts";
 import type { Engine } from "../core/engine/mod.ts";
 import { libraryPath, openBackend } from "../ffi/mod.ts";
 import { oracle, tell, type Told } from "./drafts.ts";
@@ -107,6 +108,83 @@ Deno.test({
       same(second, plain, "with lookup and what was said before");
       assert.ok(first.n_steps < plain.n_steps, `${first.n_steps} steps`);
       assert.ok(second.n_steps * 5 < plain.n_steps, `${second.n_steps} steps of what was said before`);
+    });
+  },
+});
+
+/** A drafter of another model, and the rows that its engine computes. */
+function modelDrafter(draft: Engine, max: number, options: { pMin?: number; n_seq?: number } = {}) {
+  const rows = { n: 0 }, step = draft.step.bind(draft);
+  draft.step = (requests) => {
+    rows.n += requests.reduce((n, r) => n + r.tokens.length, 0);
+    return step(requests);
+  };
+  const proposer = new DraftModel(draft, { n_vocab: N_VOCAB, n_seq: 2, ...options });
+  return { drafter: new Drafter(proposer, { max, fixed: true }), rows };
+}
+
+Deno.test({
+  ...needing("a draft model guesses right where it is the model, whatever its caches", native, "the native library"),
+  fn: async () => {
+    using opened = openBackend("cpu");
+    for (const name of ["llama", "gemma3", "qwen3next", "mamba"]) {
+      const path = await writeFamilyModel(`${testFolder()}draft-model-${name}.gguf`, FAMILY_MODELS[name]);
+      const prompt = familyPrompt(name, N_PROMPT), options = { after: AFTER };
+      await withEngine(
+        path,
+        opened.backend,
+        OPTIONS,
+        (engine) =>
+          withEngine(path, opened.backend, { ...OPTIONS, topK: 1 }, async (draft) => {
+            const plain = await tell(engine, prompt, N_ANSWER, options);
+            const made = modelDrafter(draft, 4);
+            using drafter = made.drafter;
+            same(await tell(engine, prompt, N_ANSWER, { ...options, drafter }), plain, name);
+            assert.equal(drafter.counts.n_right, drafter.counts.n_guesses);
+            assert.ok(drafter.counts.n_right >= N_ANSWER * 0.75);
+            // The next answer of the conversation computes the prompt's rows once: the sequence is still there.
+            made.rows.n = 0;
+            const longer = [...prompt, ...plain.ids, 5], next = await tell(engine, longer, 8, options);
+            same(await tell(engine, longer, 8, { ...options, drafter }), next, `${name} goes on`);
+            if (name !== "mamba" && name !== "qwen3next") assert.ok(made.rows.n < 40, `${made.rows.n} rows`);
+          }),
+      );
+    }
+  },
+});
+
+Deno.test({
+  ...needing(
+    "a draft model of another kind, with a full cache, or unsure of itself changes no answer",
+    native,
+    "the native library",
+  ),
+  fn: async () => {
+    using opened = openBackend("cpu");
+    const path = await writeFamilyModel(`${testFolder()}drafted.gguf`, FAMILY_MODELS.llama);
+    const other = await writeFamilyModel(`${testFolder()}drafting.gguf`, FAMILY_MODELS.qwen3next);
+    const prompt = familyPrompt("llama", N_PROMPT);
+    await withEngine(path, opened.backend, OPTIONS, async (engine) => {
+      const plain = await tell(engine, prompt, N_ANSWER);
+      await withEngine(other, opened.backend, OPTIONS, async (draft) => {
+        using wrong = modelDrafter(draft, 5).drafter;
+        same(await tell(engine, prompt, N_ANSWER, { drafter: wrong }), plain, "another model's guesses");
+        assert.ok(wrong.counts.n_right < wrong.counts.n_guesses);
+        using sure = new Drafter(new DraftModel(draft, { n_vocab: N_VOCAB, n_seq: 1, pMin: 0.9 }), { fixed: true });
+        same(await tell(engine, prompt, N_ANSWER, { drafter: sure }), plain, "sure guesses");
+        assert.ok(sure.counts.n_guesses < wrong.counts.n_guesses);
+        using padded = new Drafter(new DraftModel(draft, { n_vocab: 0, n_seq: 1 }), { fixed: true });
+        same(await tell(engine, prompt, N_ANSWER, { drafter: padded }), plain, "ids the model does not have");
+        assert.equal(padded.counts.n_guesses, 0);
+      });
+      await withEngine(path, opened.backend, { ...OPTIONS, n_ctx: 64, n_cache: 64 }, async (draft) => {
+        using other = draft.createSequence();
+        const full = modelDrafter(draft, 5).drafter;
+        using _ = full;
+        await draft.step([{ sequence: other, tokens: [1], output: "none" }]);
+        same(await tell(engine, prompt, N_ANSWER, { drafter: full }), plain, "no room in the draft's cache");
+        assert.equal(full.counts.n_guesses, 0);
+      });
     });
   },
 });

@@ -52,7 +52,7 @@ export interface GuessAsk {
   readonly draft: Draft;
   /** All tokens that are certain. */
   readonly tokens: readonly number[];
-  /** Rows that are computed in any case. */
+  /** Rows that are computed in any case; 0 while the prompt is computed, which the proposer then reads too. */
   readonly rows: number;
   /** The most guesses that there is room for. */
   readonly most: number;
@@ -92,12 +92,17 @@ export class Drafter implements Disposable {
       most: Math.max(0, Math.min(most, this.#max)),
     }));
     const widths = this.#fixed ? candidates.map((c) => c.most) : this.#policy.widths(candidates, n_others);
-    const start = performance.now();
-    const guesses = await this.proposer.propose(
-      asks.map(({ draft, tokens }, i) => ({ seat: draft.seat, tokens, n: widths[i] })),
-    );
-    this.#guess_ms = performance.now() - start;
-    return guesses.map((g, i) => g.length < this.#min ? [] : g.slice(0, widths[i]));
+    const guesses: (readonly number[])[] = asks.map(() => []), start = performance.now();
+    // Where no guess pays, even the proposer's reading would cost something.
+    const wanted = asks.map((_, i) => i).filter((i) => widths[i] > 0 || asks[i].rows === 0);
+    if (wanted.length > 0) {
+      const got = await this.proposer.propose(
+        wanted.map((i) => ({ seat: asks[i].draft.seat, tokens: asks[i].tokens, n: widths[i] })),
+      );
+      wanted.forEach((i, at) => guesses[i] = got[at].length < this.#min ? [] : got[at].slice(0, widths[i]));
+    }
+    this.#guess_ms = widths.some((n) => n > 0) ? performance.now() - start : 0;
+    return guesses;
   }
 
   /** Of a run of guesses the first `n_right` were right. */

@@ -15,7 +15,7 @@ export interface DraftAsk<S extends DraftSeat = DraftSeat> {
   readonly seat: S;
   /** All tokens that are certain. */
   readonly tokens: readonly number[];
-  /** The most guesses; 0 where the proposer only takes notice of the tokens. */
+  /** The most guesses; 0 where the proposer only reads a prompt, or a part of it. */
   readonly n: number;
 }
 

@@ -37,6 +37,11 @@ export class DraftedSteps implements Disposable {
     const answering = this.#begun;
     this.#begun = true;
     this.#guesses = [];
+    if (drafter && !answering) {
+      for (let i = 0; i < n; i += engine.n_ubatch) {
+        await drafter.guess([{ draft: this.#draft!, tokens, rows: 0, most: 0 }]);
+      }
+    }
     if (drafter && answering) {
       const room = Math.min(most, engine.n_ctx - tokens.length, engine.n_ubatch - n);
       const asks = [{ draft: this.#draft!, tokens, rows: n, most: room }];
