@@ -15,24 +15,30 @@ import { openBackend, type OpenedBackend } from "./mod.ts";
 
 /** What guesses: `auto` takes a draft model where one is given. */
 export const DRAFT_KINDS = ["auto", "off", "lookup", "model"] as const;
+/** One of `DRAFT_KINDS`. */
 export type DraftKind = typeof DRAFT_KINDS[number];
 
 /** A model that tokens are guessed for, and what runs it. */
 export interface DraftedModel extends Pick<OpenedBackend, "backend" | "device"> {
+  /** Its file and its engine. */
   readonly model: { readonly file: ModelSource; readonly engine: Engine };
 }
 
+/** What guesses, and how. */
 export interface OpenDrafterOptions extends DrafterOptions {
+  /** What guesses. */
   readonly kind: DraftKind;
   /** GGUF file of the draft model. */
   readonly model?: string | undefined;
   /** Its device; default: that of the model. */
   readonly device?: string | undefined;
+  /** Host threads of a device that is opened for it; 0: one per core. */
   readonly threads?: number | undefined;
   /** A draft model's guesses stop where it holds a token less likely than this. */
   readonly pMin?: number | undefined;
   /** Sequences that are guessed for at once. */
   readonly n_seq: number;
+  /** Called with what a draft model's file holds and its architecture does not use. */
   readonly onWarning?: (message: string) => void;
 }
 

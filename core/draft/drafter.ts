@@ -18,9 +18,11 @@ export interface DrafterOptions {
 
 /** What came of guesses. */
 export interface DraftCounts {
-  /** Runs of guesses, and the guesses in them. */
+  /** Runs of guesses. */
   n_runs: number;
+  /** Guesses in them. */
   n_guesses: number;
+  /** Of these, right ones. */
   n_right: number;
   /** Right guesses by their place in a run. */
   readonly rightAt: number[];
@@ -58,7 +60,9 @@ export interface GuessAsk {
   readonly most: number;
 }
 
+/** Guesses tokens of an engine's sequences, as many as pay. Close it by holding it with `using`. */
 export class Drafter implements Disposable {
+  /** Since the start. */
   readonly counts: DraftCounts = { n_runs: 0, n_guesses: 0, n_right: 0, rightAt: [] };
   readonly #policy = new WidthPolicy();
   readonly #max: number;
@@ -67,13 +71,21 @@ export class Drafter implements Disposable {
   /** Milliseconds that the guesses of the step at hand took. */
   #guess_ms = 0;
 
-  constructor(readonly proposer: Proposer, options: DrafterOptions = {}) {
+  /** @internal use `openDrafter` */
+  constructor(
+    /** @internal */
+    readonly proposer: Proposer,
+    options: DrafterOptions = {},
+  ) {
     this.#max = Math.min(options.max ?? 16, MOST_GUESSES);
     this.#min = Math.max(options.min ?? 1, 1);
     this.#fixed = options.fixed ?? false;
   }
 
-  /** @param n_known First tokens that an earlier sequence had too. */
+  /**
+   * @param n_known First tokens that an earlier sequence had too.
+   * @internal
+   */
   open(n_known = 0): Draft {
     const { n_guesses, n_right } = this.counts;
     // A new sequence is taken to be like the others.
@@ -84,6 +96,7 @@ export class Drafter implements Disposable {
   /**
    * Guesses for each sequence of a step; none where they do not pay.
    * @param n_others Further sequences that have a row in the step.
+   * @internal
    */
   async guess(asks: readonly GuessAsk[], n_others = 0): Promise<readonly (readonly number[])[]> {
     const candidates = asks.map(({ draft, rows, most }) => ({
@@ -105,7 +118,10 @@ export class Drafter implements Disposable {
     return guesses;
   }
 
-  /** Of a run of guesses the first `n_right` were right. */
+  /**
+   * Of a run of guesses the first `n_right` were right.
+   * @internal
+   */
   judged(draft: Draft, n_guesses: number, n_right: number): void {
     if (n_guesses === 0) return;
     draft.acceptance.judged(n_guesses, n_right);
@@ -117,11 +133,15 @@ export class Drafter implements Disposable {
     for (let i = 0; i < n_right; i++) this.counts.rightAt[i] = (this.counts.rightAt[i] ?? 0) + 1;
   }
 
-  /** A step that had nothing but these sequences' rows has run. */
+  /**
+   * A step that had nothing but these sequences' rows has run.
+   * @internal
+   */
   stepped(step: Omit<SteppedRows, "guess_ms">): void {
     this.#policy.stepped({ ...step, guess_ms: this.#guess_ms });
   }
 
+  /** Gives back what guesses. */
   [Symbol.dispose](): void {
     this.proposer[Symbol.dispose]();
   }
