@@ -117,6 +117,8 @@ export {
 } from "./core/language_model.ts";
 export type { ModelFile, ModelSource, ModelTensor } from "./core/arch/mod.ts";
 export { type FolderModel, openFolderModel } from "./quantize/folder_model.ts";
+export { type DraftCounts, Drafter, type DrafterOptions } from "./core/draft/drafter.ts";
+export { DRAFT_KINDS, type DraftedModel, type DraftKind, openDrafter, type OpenDrafterOptions } from "./ffi/drafter.ts";
 export { openBackend, type OpenedBackend, type OpenedModel, openModel } from "./ffi/mod.ts";
 export {
   type EarlyProgress,

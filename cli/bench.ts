@@ -3,6 +3,7 @@
  * @module
  */
 import { type Command, EXIT } from "./command.ts";
+import { DRAFT_FLAGS, openDrafterFromFlags } from "./draft_flags.ts";
 import { COMMON, MODEL_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { UsageError } from "../core/errors.ts";
@@ -55,6 +56,7 @@ export const bench: Command = {
   arguments: [],
   flags: [
     ...MODEL_FLAGS,
+    ...DRAFT_FLAGS.map((flag) => flag.name === "draft" ? { ...flag, default: "off" } : flag),
     { name: "n-prompt", alias: ["p"], type: "string", value: "LIST", default: "512", help: "prompt lengths" },
     { name: "n-gen", alias: ["n"], type: "string", value: "LIST", default: "128", help: "tokens to decode" },
     {
@@ -118,6 +120,10 @@ export const bench: Command = {
       ...await placementOf(flags),
       onWarning: (text) => io.warn(text),
     });
+    const { backend, device } = opened;
+    using drafter = await openDrafterFromFlags({ model: { file, engine }, backend, device }, flags, io, {
+      n_seq: Math.max(...groups),
+    });
     const load_ms = performance.now() - start;
     const bytes = bytesPerToken(engine);
     // Weights that stay in the processor's cache are not read from memory, whose bandwidth the floor is made of.
@@ -127,7 +133,7 @@ export const bench: Command = {
     const results = [];
     for (const c of cases) {
       io.note(`${c.name} ...`);
-      results.push(await runBench(engine, c, flags.num("repetitions")!));
+      results.push(await runBench(engine, c, flags.num("repetitions")!, { drafter }));
     }
     const report = {
       schema: "bloomery.bench/1",
@@ -139,6 +145,7 @@ export const bench: Command = {
       weight_bytes: engine.plan.weight_bytes,
       bytes_per_token: bytes,
       bandwidth: bandwidth ?? null,
+      draft: drafter?.proposer.name ?? null,
       peak_memory_bytes: peakMemory(),
       results,
       ...(engine.residency === undefined ? {} : { residency: engine.residency.stats }),
@@ -156,7 +163,7 @@ export const bench: Command = {
     io.out(
       `${"case".padEnd(16)}${"tok/s".padStart(10)}${"spread".padStart(10)}${"floor".padStart(10)}${
         "of floor".padStart(10)
-      }\n`,
+      }${drafter ? "right guesses".padStart(15) : ""}\n`,
     );
     for (const r of results) {
       const spread = (Math.max(...r.rates) - Math.min(...r.rates)) / r.median * 100;
@@ -166,7 +173,8 @@ export const bench: Command = {
       io.out(
         r.name.padEnd(16) + r.median.toFixed(1).padStart(10) + spreadText.padStart(10) +
           (limit === undefined ? "-" : limit.toFixed(0)).padStart(10) +
-          (limit === undefined ? "-" : `${(r.median / limit * 100).toFixed(0)} %`).padStart(10) + "\n",
+          (limit === undefined ? "-" : `${(r.median / limit * 100).toFixed(0)} %`).padStart(10) +
+          (r.n_draft === undefined ? "" : `${r.n_draft_accepted} of ${r.n_draft}`.padStart(15)) + "\n",
       );
     }
     const experts = residencyNote(engine, flags.bool("verbose"));

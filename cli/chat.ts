@@ -4,6 +4,7 @@
  */
 import type { Grammar } from "../core/sampling/grammar/mod.ts";
 import type { ChatMessage } from "../core/chat/messages.ts";
+import type { Drafter } from "../core/draft/drafter.ts";
 import { BloomeryError, UsageError } from "../core/errors.ts";
 import { parseJson } from "../core/json.ts";
 import type { ChatOptions, Piece, StopReason } from "../core/language_model.ts";
@@ -32,6 +33,8 @@ export interface ChatSettings {
   kwargs: Record<string, unknown>;
   /** The form that answers must have. */
   grammar?: Grammar | undefined;
+  /** Guesses tokens. */
+  drafter?: Drafter | undefined;
 }
 
 const HELP = `/help              this list
@@ -182,7 +185,10 @@ export class Chat {
     const signal = AbortSignal.any([stop.signal, this.#io.signal]);
     using _ = this.#io.hold(() => stop.abort());
     const prompt = this.#withSystem(messages);
-    const answer = await printAnswer(this.#model.chat(prompt, { ...this.#options(), signal }), this.#io);
+    const answer = await printAnswer(
+      this.#model.chat(prompt, { ...this.#options(), drafter: this.#settings.drafter, signal }),
+      this.#io,
+    );
     const cut = cutText(answer, this.#model.engine.n_ctx);
     if (cut !== undefined) this.#io.note(cut);
     const { generationPrompt } = this.#model.renderChat(prompt, this.#options());

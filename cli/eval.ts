@@ -8,7 +8,7 @@ import type { Engine } from "../core/engine/mod.ts";
 import type { TokenTexts } from "../eval/html_report.ts";
 import type { Window } from "../eval/windows.ts";
 import { COMMON, MODEL_FLAGS } from "./flags.ts";
-import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
+import { LLAMA_DRAFT_FLAGS, LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { modelPath } from "./model_file.ts";
 import { contextOf, openModelFromFlags } from "./open.ts";
 import { evaluateSet, SET_FLAGS, setOf } from "./eval_sets.ts";
@@ -56,6 +56,7 @@ export const evaluate: Command = {
     COMMON.json,
     COMMON.quiet,
     ...LLAMA_MODEL_FLAGS,
+    ...LLAMA_DRAFT_FLAGS,
   ],
   async run({ flags, io }) {
     const set = setOf(flags);

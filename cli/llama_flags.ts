@@ -29,7 +29,7 @@ const value = (name: string, why: string, more: More = {}): Flag => ({
 const ONE_DEVICE = "a model runs on one device, see --device";
 const LOADING = "weights are always read into the device's memory at the start";
 const ATTENTION = "attention is always computed without the whole matrix of scores";
-const SPECULATION = "there is no speculative decoding; answers are the same without it";
+const SPECULATION = "no token is guessed here; numbers are the same without";
 const THREADS = "the threads of --threads do all the work";
 const LOG = "the log has one form";
 const PICTURES = "there is no reader of pictures, sounds and videos";
@@ -103,17 +103,21 @@ export const LLAMA_MODEL_FLAGS: readonly Flag[] = [
   value("video-ffmpeg-dir", PICTURES, { env: "LLAMA_ARG_VIDEO_FFMPEG_DIR" }),
   toggle("lora-init-without-apply", "there are no adapters to apply"),
   toggle("jinja", "chat templates are always Jinja", { off: [], env: "LLAMA_ARG_JINJA" }),
-  value("model-draft", SPECULATION, { alias: ["md", "spec-draft-model"], env: "LLAMA_ARG_SPEC_DRAFT_MODEL" }),
-  value("spec-type", SPECULATION, { env: "LLAMA_ARG_SPEC_TYPE" }),
-  value("spec-draft-n-max", SPECULATION, { alias: ["draft-max", "draft"], env: "LLAMA_ARG_SPEC_DRAFT_N_MAX" }),
-  value("spec-draft-n-min", SPECULATION, { alias: ["draft-min"], env: "LLAMA_ARG_SPEC_DRAFT_N_MIN" }),
-  value("spec-draft-p-min", SPECULATION, { alias: ["draft-p-min"], env: "LLAMA_ARG_SPEC_DRAFT_P_MIN" }),
   toggle("backend-sampling", "sampling runs where it is fastest", { alias: ["bs"], env: "LLAMA_ARG_BACKEND_SAMPLING" }),
   toggle("log-disable", "see --quiet"),
   value("log-colors", LOG, { choices: ["on", "off", "auto"], bare: "on", env: "LLAMA_ARG_LOG_COLORS" }),
   value("log-verbosity", "see --verbose", { alias: ["lv", "verbosity"], env: "LLAMA_ARG_LOG_VERBOSITY" }),
   toggle("log-prefix", LOG, { off: [], env: "LLAMA_ARG_LOG_PREFIX" }),
   toggle("log-timestamps", LOG, { off: [], env: "LLAMA_ARG_LOG_TIMESTAMPS" }),
+];
+
+/** Accepted by those of them that guess no tokens. */
+export const LLAMA_DRAFT_FLAGS: readonly Flag[] = [
+  value("model-draft", SPECULATION, { alias: ["md", "spec-draft-model"], env: "LLAMA_ARG_SPEC_DRAFT_MODEL" }),
+  value("spec-type", SPECULATION, { env: "LLAMA_ARG_SPEC_TYPE" }),
+  value("spec-draft-n-max", SPECULATION, { alias: ["draft-max", "draft"], env: "LLAMA_ARG_SPEC_DRAFT_N_MAX" }),
+  value("spec-draft-n-min", SPECULATION, { alias: ["draft-min"], env: "LLAMA_ARG_SPEC_DRAFT_N_MIN" }),
+  value("spec-draft-p-min", SPECULATION, { alias: ["draft-p-min"], env: "LLAMA_ARG_SPEC_DRAFT_P_MIN" }),
 ];
 
 const NO_TOOLS = "the server runs no tools; clients do";

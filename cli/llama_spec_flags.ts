@@ -4,7 +4,7 @@
  */
 import type { Flag } from "./command.ts";
 
-const WHY = "there is no speculative decoding; answers are the same without it";
+const WHY = "guesses are made as --draft says; answers are the same";
 
 const flag = (name: string, alias: readonly string[] = [], env?: string, type: Flag["type"] = "string"): Flag => ({
   name,
@@ -38,7 +38,6 @@ export const LLAMA_SPEC_FLAGS: readonly Flag[] = [
   flag("spec-draft-p-split", ["draft-p-split"], "SPEC_DRAFT_P_SPLIT"),
   { ...flag("spec-draft-backend-sampling", [], "SPEC_DRAFT_BACKEND_SAMPLING", "bool"), off: [] },
   flag("spec-draft-sampling", [], "SPEC_DRAFT_SAMPLING"),
-  flag("spec-draft-device", ["devd", "device-draft"]),
   flag("spec-draft-ngl", ["ngld", "gpu-layers-draft", "n-gpu-layers-draft"], "N_GPU_LAYERS_DRAFT"),
   flag("spec-synth-len", [], "SPEC_SYNTH_LEN"),
   flag("spec-synth-rates", [], "SPEC_SYNTH_RATES"),

@@ -10,13 +10,17 @@ import type { Io } from "./io.ts";
 import { modelPath, openSource } from "./model_file.ts";
 import { placementOf } from "./place_flags.ts";
 
-/** The device that the flags name, in our spelling; llama.cpp says `none` and `CUDA0`. */
+/** A device in our spelling; llama.cpp says `none` and `CUDA0`. */
+export function deviceSpelling(name: string): string {
+  const card = /^cuda(\d+)$/i.exec(name);
+  return name === "none" ? "cpu" : card ? `cuda:${card[1]}` : name;
+}
+
+/** The device that the flags name, in our spelling. */
 export function deviceName(flags: Flags): string {
   const name = flags.str("device") ?? "auto";
-  if (name === "auto" && flags.str("place") === "host") return "cpu";
-  if (name === "none" || (name === "auto" && flags.num("n-gpu-layers") === 0)) return "cpu";
-  const card = /^cuda(\d+)$/i.exec(name);
-  return card ? `cuda:${card[1]}` : name;
+  if (name === "auto" && (flags.str("place") === "host" || flags.num("n-gpu-layers") === 0)) return "cpu";
+  return deviceSpelling(name);
 }
 
 /** Host threads that the flags ask for; 0 is one per core. */

@@ -3,6 +3,7 @@
  * @module
  */
 import { type Command, EXIT, type Flags } from "./command.ts";
+import { DRAFT_FLAGS, openDrafterFromFlags } from "./draft_flags.ts";
 import { COMMON, FORM_FLAGS, MODEL_FLAGS, PREDICT, REASONING_FLAGS, SAMPLING_FLAGS } from "./flags.ts";
 import { LLAMA_CLI_FLAGS, LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { LLAMA_SPEC_FLAGS } from "./llama_spec_flags.ts";
@@ -64,6 +65,7 @@ export const run: Command = {
   arguments: [{ name: "prompt", help: "what to ask; without it, a chat on a terminal, or stdin", optional: true }],
   flags: [
     ...MODEL_FLAGS,
+    ...DRAFT_FLAGS,
     { name: "prompt", alias: ["p"], type: "string", value: "TEXT", help: "the prompt, in place of the argument" },
     {
       name: "prompt-file",
@@ -132,14 +134,16 @@ export const run: Command = {
       },
     });
     const { model } = opened;
+    using drafter = await openDrafterFromFlags(opened, flags, io, { n_seq: 1 });
     if (prompt === undefined) {
-      const settings = { grammar, system, sampling: { ...model.samplingDefaults(), ...sampling }, maxTokens, kwargs };
+      const defaults = { ...model.samplingDefaults(), ...sampling };
+      const settings = { grammar, system, sampling: defaults, maxTokens, kwargs, drafter };
       await new Chat(model, io, settings).run(openTerminal());
       return EXIT.done;
     }
     using _ = io.hold();
-    const form = grammar === undefined ? {} : { grammar };
-    const answer = await printAnswer(model.generate(prompt, { sampling, signal: io.signal, ...limit, ...form }), io);
+    const options = { sampling, signal: io.signal, drafter, ...limit, ...(grammar === undefined ? {} : { grammar }) };
+    const answer = await printAnswer(model.generate(prompt, options), io);
     const cut = cutText(answer, model.engine.n_ctx);
     if (cut !== undefined) io.warn(cut);
     const experts = residencyNote(model.engine, flags.bool("verbose"));

@@ -4,7 +4,7 @@
  */
 import { type Command, EXIT, type Flags } from "./command.ts";
 import { COMMON, MODEL_FLAGS } from "./flags.ts";
-import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
+import { LLAMA_DRAFT_FLAGS, LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import type { Io } from "./io.ts";
 import { modelPath } from "./model_file.ts";
 import { contextOf, openModelFromFlags } from "./open.ts";
@@ -212,6 +212,7 @@ export const score: Command = {
     COMMON.json,
     COMMON.quiet,
     ...LLAMA_MODEL_FLAGS,
+    ...LLAMA_DRAFT_FLAGS,
   ],
   epilog: "Run the same command again to continue a run that was stopped.",
   async run({ flags, io }) {

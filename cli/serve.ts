@@ -2,12 +2,14 @@
  * `bloomery serve`: a model over HTTP, in OpenAI's, Anthropic's and llama-server's shapes.
  * @module
  */
+import type { Drafter } from "../core/draft/drafter.ts";
 import { UsageError } from "../core/errors.ts";
 import { parseJson } from "../core/json.ts";
 import { osError, osReason } from "../core/os_error.ts";
 import type { Pooling } from "../serve/embedder.ts";
 import type { ServedModel } from "../serve/language_model.ts";
 import { type Command, EXIT, type Flags } from "./command.ts";
+import { DRAFT_FLAGS, openDrafterFromFlags } from "./draft_flags.ts";
 import { FORM_FLAGS, MODEL_FLAGS, PREDICT, REASONING_FLAGS, SAMPLING_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS, LLAMA_SERVER_FLAGS } from "./llama_flags.ts";
 import { LLAMA_SPEC_FLAGS } from "./llama_spec_flags.ts";
@@ -43,6 +45,7 @@ export const serve: Command = {
   arguments: [],
   flags: [
     ...MODEL_FLAGS.map((flag) => flag.name === "ctx-size" ? SLOT_FLAGS.ctxSize : flag),
+    ...DRAFT_FLAGS,
     SLOT_FLAGS.parallel,
     SLOT_FLAGS.unified,
     SLOT_FLAGS.perSlot,
@@ -186,7 +189,7 @@ export const serve: Command = {
         onWarning: (text) => io.warn(text),
         onError: (error) => io.error(error instanceof Error ? error.stack ?? error.message : String(error)),
       }));
-    let opened: Awaited<ReturnType<typeof openModelFromFlags>> | undefined;
+    let opened: Awaited<ReturnType<typeof openModelFromFlags>> | undefined, drafter: Drafter | undefined;
     try {
       const path = await modelPath(flags, io);
       let model: ServedModel | undefined;
@@ -212,7 +215,8 @@ export const serve: Command = {
         },
       });
       const { engine } = opened.model;
-      const server = waiting.serve(model!);
+      drafter = await openDrafterFromFlags(opened, flags, io, { n_seq: n_slots });
+      const server = waiting.serve({ ...model!, drafter });
       using _ = io.hold();
       const { n_ctx, n_free } = engine;
       const shared = n_free < n_ctx * n_slots ? `, which share ${n_free}` : "";
@@ -226,6 +230,7 @@ export const serve: Command = {
       await server.drained;
     } finally {
       await waiting.stop();
+      drafter?.[Symbol.dispose]();
       opened?.[Symbol.dispose]();
       log.close();
     }

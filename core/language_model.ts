@@ -5,7 +5,9 @@
  */
 import { ChatFormat, type ChatPrompt } from "./chat/format.ts";
 import type { ChatMessage } from "./chat/messages.ts";
-import { Engine, type EngineOptions, type Sequence } from "./engine/mod.ts";
+import type { Drafter } from "./draft/drafter.ts";
+import { DraftedSteps } from "./draft/steps.ts";
+import { Engine, type EngineOptions, type Sequence, type StepOutput } from "./engine/mod.ts";
 import { EngineError, TextError } from "./errors.ts";
 import type { ModelSource } from "./arch/mod.ts";
 import { openGguf } from "./gguf/read.ts";
@@ -38,6 +40,8 @@ export interface GenerateOptions {
   readonly signal?: AbortSignal;
   /** Go on after the tokens this sequence holds, and leave it holding the new ones. */
   readonly sequence?: Sequence;
+  /** Guesses tokens, so that a step may give several. The answer is the same. */
+  readonly drafter?: Drafter | undefined;
 }
 
 /** How an answer is generated. */
@@ -132,30 +136,50 @@ export class LanguageModel implements Disposable {
       const room = this.roomAfter(sequence.length + ids.length, options);
       const wanted = options.maxTokens ?? Infinity;
       const limit = Math.min(wanted, room);
+      const choose = (rows: StepOutput, i: number) => {
+        const of = <A extends Int32Array | Float32Array>(all: A, n: number) => all.subarray(i * n, (i + 1) * n) as A;
+        if (want === "candidates") {
+          return sampler.sampleCandidates(of(rows.ids, engine.topK), of(rows.logits, engine.topK), rows.lse[i]).token;
+        }
+        const row = of(rows.full!, engine.n_vocab);
+        form?.apply(row, tokenizer.eogIds);
+        return sampler.sample(row).token;
+      };
       let reason: StopReason = wanted <= room ? "limit" : "context";
-      let next: ArrayLike<number> = ids;
-      for (let n = 0; n < limit; n++) {
-        if (options.signal?.aborted) {
-          reason = "aborted";
-          break;
+      using steps = new DraftedSteps(engine, sequence, ids, options.drafter);
+      try {
+        for (let n = 0, going = true; going && n < limit;) {
+          if (options.signal?.aborted) {
+            reason = "aborted";
+            break;
+          }
+          const rows = await steps.next(want, limit - n - 1);
+          do {
+            const token = choose(rows, steps.row);
+            going = !tokenizer.eogIds.has(token);
+            if (!going) {
+              reason = "end";
+              break;
+            }
+            sampler.accept(token);
+            form?.accept(tokenizer.pieceBytes(token));
+            n++;
+            const guessed = steps.accept(token);
+            yield { id: token, text: stream.push(token) };
+            if (form?.finished) {
+              reason = "end"; // an end token is all that could follow
+              going = false;
+              break;
+            }
+            // A right guess whose row nobody needs is taken back.
+            if (!guessed || n === limit || options.signal?.aborted) break;
+            steps.take();
+          } while (true);
+          steps.judge();
         }
-        const [row] = await engine.step([{ sequence, tokens: next, output: "last", want }]);
-        form?.apply(row.full!, tokenizer.eogIds);
-        const { token } = want === "candidates"
-          ? sampler.sampleCandidates(row.ids, row.logits, row.lse[0])
-          : sampler.sample(row.full!);
-        if (tokenizer.eogIds.has(token)) {
-          reason = "end";
-          break;
-        }
-        sampler.accept(token);
-        form?.accept(tokenizer.pieceBytes(token));
-        yield { id: token, text: stream.push(token) };
-        if (form?.finished) {
-          reason = "end"; // an end token is all that could follow
-          break;
-        }
-        next = [token];
+      } finally {
+        steps.judge();
+        if (!own) await steps.settle();
       }
       const rest = stream.flush();
       if (rest !== "") yield { id: -1, text: rest };

@@ -42,6 +42,8 @@ export const FIELDS: Readonly<Record<string, string>> = {
   n: "Answers to give to each prompt; the prompt is computed once for all",
   best_of: "Answers to make, of which the `n` with the likeliest tokens on average are given; not in streams",
   cache_prompt: "Whether computed beginnings of other prompts may be used; the answer is the same",
+  speculative:
+    "Whether tokens may be guessed where the server does that (`--draft`); the answer is the same, and may come in fewer steps",
   id_slot: "The slot to use, -1 = any",
   grammar: "GBNF grammar of the answer",
   grammar_lazy: "The grammar is in force from one of `grammar_triggers` on, and nothing before",
@@ -131,6 +133,7 @@ export const DEFAULTS: Readonly<Record<string, string>> = {
   best_of: "n",
   cache_prompt: "--cache-prompt",
   reasoning_budget_message: "--reasoning-budget-message",
+  speculative: "true",
   id_slot: "-1",
   tool_choice: "auto",
   parallel_tool_calls: "true",

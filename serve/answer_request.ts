@@ -20,6 +20,7 @@ export interface AnswerRequest extends SamplingRequest, Limits, FormRequest {
   /** Of chats; the form of an answer that may be a call is the call's. */
   tools?: readonly unknown[] | undefined;
   cache_prompt?: boolean | undefined;
+  speculative?: boolean | undefined;
   id_slot?: number | undefined;
   n_keep?: number | undefined;
   n_discard?: number | undefined;

@@ -122,6 +122,7 @@ export class App {
       constraint: constraintOf(this.#formOf(request), this.model, reasoning, this.settings.warn),
       stops: given.length > 0 ? given : this.settings.stop,
       cachePrompt: request.cache_prompt ?? this.settings.cachePrompt,
+      speculative: request.speculative,
       slotId: slotId < 0 ? undefined : slotId,
       postProbs: request.post_sampling_probs,
       progress: request.return_progress && request.stream,

@@ -15,7 +15,7 @@ import type { LineLimits } from "./line_limits.ts";
 import { clamp, logprobOf, type TokenLogprob, type TokenRecord, topOf } from "./logprobs.ts";
 import type { ServedModel } from "./language_model.ts";
 import type { ReasoningBudget } from "./reasoning_budget.ts";
-import type { ContextShift, Job, JobTimes, Outcome, Row } from "./slot.ts";
+import type { ContextShift, Job, JobGuesses, JobTimes, Outcome, Row } from "./slot.ts";
 
 export interface GenerationOptions {
   prompt: Int32Array;
@@ -38,6 +38,8 @@ export interface GenerationOptions {
   /** Log-probabilities of the prompt's tokens too. */
   promptLogprobs?: boolean | undefined;
   cachePrompt?: boolean | undefined;
+  /** Tokens may be guessed; default: true. */
+  speculative?: boolean | undefined;
   slotId?: number | undefined;
   /** The form that the answer must have. */
   constraint?: AnswerConstraint | undefined;
@@ -86,6 +88,7 @@ export class Generation implements Job {
   readonly maxTokens: number;
   readonly cachePrompt: boolean;
   readonly promptRows: boolean;
+  readonly speculative: boolean;
   readonly slotId?: number;
   readonly shift: ContextShift | undefined;
   readonly settings: Readonly<Record<string, unknown>> | undefined;
@@ -100,6 +103,7 @@ export class Generation implements Job {
   /** Of these, reasoning and its tags, where the request's tracker splits them off. */
   n_reasoning = 0;
   times: JobTimes = { submitted: 0, started: 0, prompted: 0, ended: 0 };
+  guesses: JobGuesses = { n_guesses: 0, n_right: 0 };
   /** `[prompt.length]` when asked for; the first has no predecessor and stays empty. */
   readonly promptLogprobs: ({ logprob: number; top: TokenLogprob[] } | undefined)[] = [];
 
@@ -138,6 +142,7 @@ export class Generation implements Job {
     this.settings = options.settings && { ...options.settings, seed: this.seed };
     this.shift = options.shift;
     this.cachePrompt = options.cachePrompt ?? true;
+    this.speculative = options.speculative ?? true;
     this.promptRows = options.promptLogprobs ?? false;
     if (options.slotId !== undefined) this.slotId = options.slotId;
     const { topK } = model.engine;
@@ -248,8 +253,9 @@ export class Generation implements Job {
     this.#shifted = true;
   }
 
-  onEnd(outcome: Outcome, times: JobTimes): void {
+  onEnd(outcome: Outcome, times: JobTimes, guesses: JobGuesses): void {
     this.times = times;
+    this.guesses = guesses;
     this.#over = true;
     this.#ended.resolve();
     if (outcome.kind === "failed") this.#failure = outcome.error;

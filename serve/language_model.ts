@@ -3,6 +3,7 @@
  * @module
  */
 import { NAMED_TEMPLATES } from "../core/chat/named_templates.ts";
+import type { Drafter } from "../core/draft/drafter.ts";
 import type { TokenEngine } from "../core/engine/types.ts";
 import { fileTypeName } from "../core/gguf/mod.ts";
 import type { LanguageModel } from "../core/language_model.ts";
@@ -57,6 +58,8 @@ export interface ServedModel {
   readonly digest: () => Promise<string>;
   /** What the model recommends; requests override it. */
   readonly sampling: Partial<SamplingParams>;
+  /** Guesses tokens, so that a step may give several. */
+  readonly drafter?: Drafter | undefined;
 }
 
 /** How a model appears to clients. */
@@ -67,6 +70,8 @@ export interface ServedModelOptions {
   aliases?: readonly string[];
   /** Jinja text used instead of the file's template. */
   chatTemplate?: string;
+  /** Guesses tokens, so that a step may give several. The caller disposes of it. */
+  drafter?: Drafter | undefined;
 }
 
 /** The file has no chat template of its own, so ChatML is used. */
@@ -114,6 +119,7 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
     digest: () =>
       digest ??= modelDigest(file, JSON.stringify(engine.plan.caches.map(({ n_pages: _, ...kind }) => kind))),
     sampling: model.samplingDefaults(),
+    drafter: options.drafter,
   };
 }
 

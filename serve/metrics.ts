@@ -2,6 +2,7 @@
  * GET /metrics: the scheduler's counters for Prometheus, under our names and llama-server's.
  * @module
  */
+import type { DraftCounts } from "../core/draft/drafter.ts";
 import type { LayerHits } from "../core/engine/residency.ts";
 import type { App } from "./app.ts";
 import type { Scheduler, SchedulerCounters } from "./scheduler.ts";
@@ -26,6 +27,18 @@ const LLAMA_COUNTERS: readonly [name: string, help: string, value: (c: Scheduler
   ["n_tokens_max", "Tokens of the longest sequence", (c) => c.n_longest],
 ];
 
+/** What came of guessed tokens, under our names and llama-server's; absent where none were guessed. */
+const DRAFT_COUNTERS: readonly [ours: string, llama: string, help: string, value: (d: DraftCounts) => number][] = [
+  ["drafts_total", "spec_decode_num_drafts_total", "Runs of guessed tokens", (d) => d.n_runs],
+  ["draft_tokens_total", "spec_decode_num_draft_tokens_total", "Guessed tokens", (d) => d.n_guesses],
+  [
+    "draft_tokens_accepted_total",
+    "spec_decode_num_accepted_tokens_total",
+    "Guessed tokens that were right",
+    (d) => d.n_right,
+  ],
+];
+
 /** Counters at the last scrape: rates cover the time since then. */
 const lastScrape = new WeakMap<Scheduler, SchedulerCounters>();
 
@@ -40,6 +53,16 @@ export async function metrics(app: App): Promise<Response> {
   for (const [key, name, help] of COUNTERS) new Counter({ name: `bloomery_${name}`, help, registers }).inc(now[key]);
   for (const [name, help, value] of LLAMA_COUNTERS) {
     new Counter({ name: `llamacpp:${name}`, help, registers }).inc(value(now));
+  }
+  const { drafts } = scheduler;
+  if (drafts !== undefined && drafts.n_runs > 0) {
+    for (const [ours, llama, help, value] of DRAFT_COUNTERS) {
+      new Counter({ name: `bloomery_${ours}`, help, registers }).inc(value(drafts));
+      new Counter({ name: `llamacpp:${llama}`, help, registers }).inc(value(drafts));
+    }
+    const name = "llamacpp:spec_decode_num_accepted_tokens_per_pos_total";
+    const byPlace = new Counter({ name, help: "Right guesses by place", labelNames: ["position"], registers });
+    drafts.rightAt.forEach((n, i) => byPlace.inc({ position: String(i) }, n));
   }
   const gauge = (name: string, help: string, value: number) => new Gauge({ name, help, registers }).set(value);
   const before = lastScrape.get(scheduler);

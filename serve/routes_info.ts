@@ -118,9 +118,9 @@ export function slots(app: App, { query }: Exchange): Response {
   }
   const residency = residencyView(app);
   return json(views.map((slot) => {
-    const { id, is_processing, id_task, settings } = slot;
+    const { id, is_processing, speculative, id_task, settings } = slot;
     const experts = residency === undefined ? {} : { residency };
-    const seat = { id, n_ctx: app.scheduler.n_ctx, speculative: false, is_processing, ...experts };
+    const seat = { id, n_ctx: app.scheduler.n_ctx, speculative, is_processing, ...experts };
     if (id_task === -1) return seat;
     return {
       ...seat,

@@ -6,10 +6,12 @@
  * stalls them. Steps are short, so that a disconnected client frees its slot soon.
  * @module
  */
+import type { DraftCounts, Drafter } from "../core/draft/drafter.ts";
 import type { Snapshot, StepOutput } from "../core/engine/mod.ts";
 import type { TokenEngine, TokenRequest, TokenSequence } from "../core/engine/types.ts";
 import { EngineError } from "../core/errors.ts";
 import { unavailable } from "./errors.ts";
+import { Guesses } from "./guesses.ts";
 import { PromptCache } from "./prompt_cache.ts";
 import { type Job, type Outcome, type Row, Run, Slot } from "./slot.ts";
 
@@ -23,6 +25,8 @@ export interface SchedulerOptions {
   similarity?: number;
   /** Milliseconds without a job after which weights and caches are given back; the next job loads them again. Default: never. */
   sleepAfterMs?: number;
+  /** Guesses tokens, so that a step may give several of an answer. */
+  drafter?: Drafter | undefined;
 }
 
 /** Lets the owner of a job cancel it. */
@@ -36,6 +40,8 @@ export interface Ticket {
 export interface SlotView {
   id: number;
   is_processing: boolean;
+  /** Tokens of the job at work, or of the last one, are guessed. */
+  speculative: boolean;
   /** The job at work, or the last one; -1 for a slot that was never used. */
   id_task: number;
   /** Settings of that job. */
@@ -76,6 +82,8 @@ interface Work {
   /** First token of the request within `run.tokens`. */
   from: number;
   n: number;
+  /** Behind them in the request. */
+  guesses: readonly number[];
   request: TokenRequest;
 }
 
@@ -84,6 +92,14 @@ interface Chore {
   id: number;
   act: (slot: Slot) => void;
   fail: (error: unknown) => void;
+}
+
+/** What a step's rows told of a run. */
+interface Told {
+  n_right: number;
+  end?: Outcome;
+  /** The context is full, and older tokens are to go. */
+  full?: boolean;
 }
 
 const MAX_QUEUE = 1024;
@@ -112,6 +128,7 @@ export class Scheduler {
   };
   readonly #engine: TokenEngine;
   readonly #maxQueue: number;
+  readonly #guesses: Guesses | undefined;
   readonly #similarity: number;
   /** Prompts that slots gave up. */
   readonly promptCache: PromptCache | undefined;
@@ -135,12 +152,18 @@ export class Scheduler {
     this.#similarity = options.similarity ?? SIMILARITY;
     this.#sleepAfterMs = options.sleepAfterMs ?? 0;
     if (options.promptCacheBytes) this.promptCache = new PromptCache(options.promptCacheBytes);
+    this.#guesses = options.drafter && new Guesses(engine, options.drafter);
     this.slots = Array.from({ length: options.n_slots }, (_, id) => new Slot(id));
     this.#loop = this.#run();
   }
 
   get n_ctx(): number {
     return this.#engine.n_ctx;
+  }
+
+  /** What came of guessed tokens; undefined where none are guessed. */
+  get drafts(): DraftCounts | undefined {
+    return this.#guesses?.drafter.counts;
   }
 
   /** Jobs waiting for a slot. */
@@ -270,6 +293,7 @@ export class Scheduler {
     return this.slots.map((slot) => ({
       id: slot.id,
       is_processing: slot.run !== undefined,
+      speculative: slot.latest?.draft !== undefined,
       id_task: slot.latest?.id ?? -1,
       settings: slot.latest?.job.settings,
       n_prompt_tokens: slot.latest?.job.prompt.length ?? 0,
@@ -304,6 +328,7 @@ export class Scheduler {
 
   async #run(): Promise<void> {
     while (!this.#stopped) {
+      await this.#guess();
       for (const slot of this.slots) if (slot.run?.cancelled) this.#finish(slot, { kind: "cancelled" });
       if (this.#asleep && this.#busy()) {
         await this.#awaken();
@@ -337,6 +362,14 @@ export class Scheduler {
       slot.forget();
     }
     this.#announceIdle();
+  }
+
+  async #guess(): Promise<void> {
+    try {
+      await this.#guesses?.make(this.slots);
+    } catch (error) { // of the engine that guesses: what asked for guesses fails, the loop continues
+      for (const slot of this.slots) if (slot.run?.draft) this.#finish(slot, { kind: "failed", error });
+    }
   }
 
   #failWaiting(error: unknown): void {
@@ -398,6 +431,7 @@ export class Scheduler {
         run.times.started = performance.now();
         run.n_cached = slot.n_computed;
         this.counters.n_cached_tokens += run.n_cached;
+        if (run.job.speculative) run.draft = this.#guesses?.drafter.open(run.n_cached);
         run.job.onStart(slot.id, run.n_cached);
       }
     }
@@ -482,14 +516,19 @@ export class Scheduler {
     const work: Work[] = [];
     let room = this.#engine.n_ubatch;
     for (const slot of active) {
-      if (slot.n_pending === 1 && room > 0) {
-        work.push(this.#request(slot, 1));
-        slot.lastUse = ++this.#clock;
-        room--;
-      }
+      const n = slot.n_pending;
+      if (!slot.isAnswering || n > room) continue;
+      const guesses = slot.run!.guesses.slice(0, room - n);
+      work.push(this.#request(slot, n, guesses));
+      slot.lastUse = ++this.#clock;
+      room -= n + guesses.length;
     }
-    room = Math.min(room, Math.max(MIN_CHUNK, this.#rowsInTime() - work.length));
-    const prompts = active.filter((slot) => slot.n_pending > 1).sort((a, b) => a.n_pending - b.n_pending);
+    const n_answers = work.length;
+    room = Math.min(room, Math.max(MIN_CHUNK, this.#rowsInTime() - n_answers));
+    const answered = new Set(work.map((w) => w.slot));
+    const prompts = active.filter((slot) => slot.n_pending > 1 && !answered.has(slot)).sort((a, b) =>
+      a.n_pending - b.n_pending
+    );
     for (let i = 0; i < prompts.length && room > 0; i++) {
       const share = Math.max(1, Math.floor(room / (prompts.length - i)));
       const n = Math.min(prompts[i].n_pending, share, this.#mostRows(prompts[i].run!));
@@ -511,20 +550,27 @@ export class Scheduler {
     return Math.max(1, Math.floor(MAX_LOGITS / this.#engine.n_vocab));
   }
 
-  #request(slot: Slot, n: number): Work {
+  #request(slot: Slot, n: number, guesses: readonly number[] = []): Work {
     const run = slot.run!;
     const from = slot.n_computed;
     const inPrompt = from < run.job.prompt.length && !run.shifted;
     const reachesEnd = from + n === run.tokens.length;
-    const output = run.job.promptRows && inPrompt ? "all" : reachesEnd && run.job.maxTokens > 0 ? "last" : "none";
+    const output = run.job.promptRows && inPrompt
+      ? "all"
+      : reachesEnd && run.job.maxTokens > 0
+      ? 1 + guesses.length
+      : "none";
     const request: TokenRequest = {
       sequence: slot.sequence!,
-      tokens: run.tokens.slice(from, from + n),
+      tokens: [...run.tokens.slice(from, from + n), ...guesses],
       output,
+      guesses: guesses.length,
+      // What is computed again is no place to come back to.
+      ...(run.n_owed > 0 ? { keep: false } : {}),
       want: run.job.want,
       ...(output === "all" ? { targets: Array.from({ length: n }, (_, i) => run.tokens[from + i + 1] ?? -1) } : {}),
     };
-    return { slot, run, from, n, request };
+    return { slot, run, from, n, guesses, request };
   }
 
   async #step(work: Work[]): Promise<void> {
@@ -533,33 +579,45 @@ export class Scheduler {
     try {
       outputs = await this.#engine.step(work.map((w) => w.request));
     } catch (error) {
-      if (error instanceof EngineError && error.code === "engine.no_pages") this.#makeRoom(work, error);
-      else for (const w of work) this.#drop(w.slot, { kind: "failed", error });
+      if (error instanceof EngineError && error.code === "engine.no_pages") {
+        if (work.some((w) => w.guesses.length > 0)) this.#guesses!.tight = true;
+        else this.#makeRoom(work, error);
+      } else for (const w of work) this.#drop(w.slot, { kind: "failed", error });
       return;
     }
-    const n_rows = work.reduce((sum, w) => sum + w.n, 0);
+    const n_rows = work.reduce((sum, w) => sum + w.n + w.guesses.length, 0);
+    const answersOnly = work.every((w) => w.run.times.prompted > 0), took = performance.now() - before;
+    let n_right = 0;
     this.counters.n_steps++;
     this.counters.n_rows += n_rows;
     this.counters.n_busy += work.length;
-    if (work.some((w) => w.n > 1)) {
-      const ms = (performance.now() - before) / n_rows;
+    if (!answersOnly) {
+      const ms = took / n_rows;
       // The first step of a size also prepares its program, so it is slow: a faster step counts at once, a slower one gradually.
       this.#msPerRow = this.#msPerRow === 0 || ms < this.#msPerRow ? ms : 0.9 * this.#msPerRow + 0.1 * ms;
     }
     for (let i = 0; i < work.length; i++) {
       const w = work[i];
-      if (w.run.cancelled) continue; // released at the top of the loop
+      let told: Told = { n_right: 0 };
       try {
-        this.#deliver(w, outputs[i]);
+        // A cancelled run is released at the top of the loop.
+        if (!w.run.cancelled) told = this.#deliver(w, outputs[i]);
       } catch (error) {
-        this.#finish(w.slot, { kind: "failed", error });
+        told = { n_right: 0, end: { kind: "failed", error } };
       }
+      n_right += told.n_right;
+      this.#guesses?.judge(w.slot, w.from + w.n, w.guesses.length, told.n_right);
+      if (told.end) this.#finish(w.slot, told.end);
+      else if (told.full) this.#shift(w);
     }
+    if (!answersOnly) return;
+    const rows = work.reduce((sum, w) => sum + w.n, 0), n_guesses = n_rows - rows;
+    this.#guesses?.drafter.stepped({ rows, n_guesses, n_right, n_sequences: work.length, ms: took });
   }
 
   /** Gives a step's rows to their job and decides how the job continues. */
-  #deliver(w: Work, output: StepOutput): void {
-    const { run, slot, request } = w;
+  #deliver(w: Work, output: StepOutput): Told {
+    const { run, request, guesses } = w;
     const n_prompt = run.job.prompt.length;
     if (w.from < n_prompt && !run.shifted) this.counters.n_prompt_tokens += Math.min(w.n, n_prompt - w.from);
     if (request.output === "all") {
@@ -567,25 +625,34 @@ export class Scheduler {
         run.job.onPromptRow(w.from + i, this.#row(output, i));
       }
     }
-    if (run.times.prompted === 0) run.job.onProgress?.(Math.min(slot.n_computed, n_prompt));
-    if (slot.n_pending > 0) return;
-    this.counters.n_longest = Math.max(this.counters.n_longest, slot.n_computed);
+    if (run.times.prompted === 0) run.job.onProgress?.(Math.min(w.from + w.n, n_prompt));
+    if (w.from + w.n < run.tokens.length) return { n_right: 0 };
+    run.n_owed = 0;
+    this.counters.n_longest = Math.max(this.counters.n_longest, run.tokens.length);
     if (run.times.prompted === 0) {
       run.times.prompted = performance.now();
       this.counters.n_done_prompt_tokens += n_prompt - run.n_cached;
       this.counters.prompt_ms += run.times.prompted - run.times.started;
     }
-    if (run.job.maxTokens === 0) return this.#finish(slot, { kind: "length" });
-    const { token, stop } = run.job.onRow(this.#row(output, output.n_rows - 1));
-    run.tokens.push(token);
-    run.n_generated++;
-    this.counters.n_generated_tokens++;
-    if (stop) this.#finish(slot, { kind: "stopped" });
-    else if (run.n_generated >= run.job.maxTokens) this.#finish(slot, { kind: "length" });
-    else if (run.tokens.length > this.#engine.n_ctx) {
-      if (run.job.shift === undefined) return this.#finish(slot, { kind: "context" });
-      slot.sequence!.truncate(Math.min(run.shift(run.job.shift), slot.n_computed));
+    if (run.job.maxTokens === 0) return { n_right: 0, end: { kind: "length" } };
+    for (let n_right = 0;; n_right++) {
+      const { token, stop } = run.job.onRow(this.#row(output, output.n_rows - 1 - guesses.length + n_right));
+      run.tokens.push(token);
+      run.n_generated++;
+      this.counters.n_generated_tokens++;
+      if (stop) return { n_right, end: { kind: "stopped" } };
+      if (run.n_generated >= run.job.maxTokens) return { n_right, end: { kind: "length" } };
+      if (run.tokens.length > this.#engine.n_ctx) {
+        return run.job.shift === undefined ? { n_right, end: { kind: "context" } } : { n_right, full: true };
+      }
+      // A form that has begun wants whole rows, which this step did not ask for.
+      if (token !== guesses[n_right] || run.job.want !== request.want) return { n_right };
     }
+  }
+
+  #shift({ run, slot }: Work): void {
+    slot.sequence!.truncate(Math.min(run.shift(run.job.shift!), slot.n_computed));
+    run.n_owed = 0;
   }
 
   #row(output: StepOutput, i: number): Row {
@@ -622,6 +689,7 @@ export class Scheduler {
     youngest.release();
     youngest.forget();
     run.parked = true;
+    run.n_owed = 0;
     this.#queue.unshift(run);
   }
 

@@ -296,6 +296,7 @@ function run(
 ): { server: RunningServer; answer: (exchange: Exchange, incoming: Incoming) => Promise<Response> } {
   const scheduler = new Scheduler(options.model.engine, {
     n_slots: options.n_slots ?? 4,
+    drafter: options.model.drafter,
     ...(options.maxQueue === undefined ? {} : { maxQueue: options.maxQueue }),
     ...(options.promptCacheBytes === undefined ? {} : { promptCacheBytes: options.promptCacheBytes }),
     ...(options.sleepAfterMs === undefined ? {} : { sleepAfterMs: options.sleepAfterMs }),

@@ -6,6 +6,7 @@
  * A run can therefore lose its seat and continue in another one.
  * @module
  */
+import type { Draft } from "../core/draft/drafter.ts";
 import type { TokenSequence } from "../core/engine/types.ts";
 
 /** One output row: the candidates of the next token. Views into a step's output: read them before the next step. */
@@ -38,6 +39,12 @@ export interface JobTimes {
   ended: number;
 }
 
+/** Guessed tokens of a job. */
+export interface JobGuesses {
+  n_guesses: number;
+  n_right: number;
+}
+
 /** A generation as the scheduler sees it: tokens in, decisions out. Callbacks are synchronous and must not throw. */
 export interface Job {
   readonly prompt: Int32Array;
@@ -48,6 +55,8 @@ export interface Job {
   /** Wants `onPromptRow` for every position of the prompt; implies a prompt computed from the start. */
   readonly promptRows: boolean;
   readonly want: "candidates" | "logits";
+  /** Tokens may be guessed, where the server does that: the same tokens in fewer steps. */
+  readonly speculative: boolean;
   /** Only this slot will do. */
   readonly slotId?: number;
   /** Its answer has a new line by now. */
@@ -68,7 +77,7 @@ export interface Job {
   onRow(row: Row): { token: number; stop: boolean };
   /** Tokens of its context went. */
   onShift?(): void;
-  onEnd(outcome: Outcome, times: JobTimes): void;
+  onEnd(outcome: Outcome, times: JobTimes, guesses: JobGuesses): void;
 }
 
 /** What goes where a context is full. */
@@ -92,6 +101,12 @@ export class Run {
   cancelled = false;
   /** Its context was shifted, so its tokens no longer begin with the prompt. */
   shifted = false;
+  /** What guesses its tokens. */
+  draft: Draft | undefined;
+  /** Tokens that may come next. */
+  guesses: readonly number[] = [];
+  /** Tokens to be computed again, because guesses behind them were wrong. */
+  n_owed = 0;
   /** Lost its seat because the cache was full; waits until another run ends. */
   parked = false;
   /** The run of `job.after`. */
@@ -127,7 +142,8 @@ export class Run {
 
   end(outcome: Outcome): void {
     this.times.ended = performance.now();
-    this.job.onEnd(outcome, this.times);
+    this.job.onEnd(outcome, this.times, { n_guesses: this.draft?.n_guesses ?? 0, n_right: this.draft?.n_right ?? 0 });
+    this.draft?.[Symbol.dispose]();
   }
 }
 
@@ -155,6 +171,11 @@ export class Slot {
   /** Tokens of the run still to be computed. */
   get n_pending(): number {
     return this.run === undefined ? 0 : this.run.tokens.length - this.n_computed;
+  }
+
+  /** The prompt is computed, and what is pending gives the next token at once. */
+  get isAnswering(): boolean {
+    return this.run !== undefined && this.n_pending === 1 + this.run.n_owed;
   }
 
   /** Length of the prefix that the computed tokens share with `tokens`. */

@@ -11,6 +11,7 @@ export function timingsOf(generation: Generation): Record<string, number> {
   const prompt_n = generation.prompt.length - generation.n_cached;
   const prompt_ms = prompted > 0 ? prompted - started : 0;
   const predicted_n = generation.n_generated;
+  const { n_guesses, n_right } = generation.guesses;
   const predicted_ms = prompted > 0 ? ended - prompted : 0;
   return {
     cache_n: generation.n_cached,
@@ -23,6 +24,7 @@ export function timingsOf(generation: Generation): Record<string, number> {
     // The prompt's last row gives the first token, so there is one step fewer than tokens.
     predicted_per_token_ms: ratio(predicted_ms, predicted_n - 1),
     predicted_per_second: ratio((predicted_n - 1) * 1000, predicted_ms),
+    ...(n_guesses > 0 ? { draft_n: n_guesses, draft_n_accepted: n_right } : {}),
   };
 }
 

@@ -2,8 +2,10 @@
  * Rates of an engine: prompts and decoding apart, per context depth.
  * @module
  */
+import type { Drafter } from "../draft/drafter.ts";
+import { DraftedSteps } from "../draft/steps.ts";
 import { buildProgram } from "../arch/model.ts";
-import type { Engine } from "./mod.ts";
+import type { Engine, Sequence } from "./mod.ts";
 
 export interface BenchCase {
   /** `pp512`, `tg128`, `tg128@4096` */
@@ -20,6 +22,9 @@ export interface BenchResult extends BenchCase {
   /** Tokens a second of each repetition, in order. */
   readonly rates: readonly number[];
   readonly median: number;
+  /** Guessed tokens of all repetitions, and those that were right; absent where none are guessed. */
+  readonly n_draft?: number;
+  readonly n_draft_accepted?: number;
 }
 
 /** Names a case as the field does. */
@@ -43,9 +48,10 @@ export async function runBench(
   engine: Engine,
   c: BenchCase,
   repeats: number,
-  signal?: AbortSignal,
+  options: { signal?: AbortSignal; drafter?: Drafter | undefined } = {},
 ): Promise<BenchResult> {
-  const rates: number[] = [];
+  const { signal, drafter } = options, rates: number[] = [];
+  const before = drafter && { ...drafter.counts };
   for (let r = -1; r < repeats && !signal?.aborted; r++) {
     const sequences = Array.from({ length: c.n_seq }, () => engine.createSequence());
     try {
@@ -67,7 +73,8 @@ export async function runBench(
         done += c.n_prompt * c.n_seq;
       }
       let last = sequences.map(() => randomTokens(1, engine.n_vocab));
-      for (let i = 0; i < n; i++) {
+      if (drafter) done += await decodeDrafted(engine, drafter, sequences, last.map(([id]) => id), n);
+      for (let i = 0; i < n && !drafter; i++) {
         const out = await engine.step(
           sequences.map((sequence, s) => ({ sequence, tokens: last[s], output: "last" as const })),
         );
@@ -79,7 +86,31 @@ export async function runBench(
       for (const s of sequences) s.dispose();
     }
   }
-  return { ...c, rates, median: median(rates) };
+  const drafts = drafter && before && {
+    n_draft: drafter.counts.n_guesses - before.n_guesses,
+    n_draft_accepted: drafter.counts.n_right - before.n_right,
+  };
+  return { ...c, rates, median: median(rates), ...drafts };
+}
+
+/** Greedy answers of `n` tokens each, with guesses. @returns tokens */
+async function decodeDrafted(
+  engine: Engine,
+  drafter: Drafter,
+  sequences: readonly Sequence[],
+  first: readonly number[],
+  n: number,
+): Promise<number> {
+  // One after the other: a step of several sequences with guesses is the server's.
+  for (const [s, sequence] of sequences.entries()) {
+    using steps = new DraftedSteps(engine, sequence, [first[s]], drafter);
+    for (let left = n; left > 0;) {
+      const out = await steps.next("candidates", left - 1);
+      for (left--; steps.accept(out.ids[steps.row * engine.topK]) && left > 0; left--) steps.take();
+      steps.judge();
+    }
+  }
+  return n * sequences.length;
 }
 
 /** Weight bytes one token reads: matrices whole, and of routed experts those that are used. */

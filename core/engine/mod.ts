@@ -35,8 +35,13 @@ export interface StepRequest {
   readonly sequence: Sequence;
   /** Ids, appended to the sequence. */
   readonly tokens: ArrayLike<number>;
-  /** Rows to give results of. */
-  readonly output: "none" | "last" | "all";
+  /** Rows to give results of; a number: that many of the last. */
+  readonly output: "none" | "last" | "all" | number;
+  /**
+   * So many of the last tokens are guesses: `Sequence.rewind` has to say how many of them stay before the sequence runs again.
+   * Default: none.
+   */
+  readonly guesses?: number;
   /**
    * `logits`: whole rows besides the candidates. `hidden`: what the head would take, and nothing else; the requests of a step all want
    * it, or none. Default: `candidates`.
@@ -46,14 +51,14 @@ export interface StepRequest {
   readonly targets?: ArrayLike<number>;
   /**
    * Keep points near and at the end of these tokens, to which `Sequence.truncate` can go back where windows or states stop it
-   * elsewhere. Default: when there are several tokens.
+   * elsewhere. Default: when there are several tokens and no guesses.
    */
   readonly keep?: boolean;
 }
 
 /** What a step gave for one request, row by row. */
 export interface StepOutput {
-  /** Rows: none, one, or as many as tokens. */
+  /** Rows: as many as were asked for, at most one a token. */
   readonly n_rows: number;
   /** `[n_rows, topK]`, best first. */
   readonly ids: Int32Array;
@@ -87,6 +92,12 @@ interface Part {
   readonly to: number;
   /** Keep a point of the sequence behind these rows. */
   readonly keep: boolean;
+}
+
+/** Rows that a request gets results of. */
+function outputRows({ output, tokens }: StepRequest): number {
+  const wanted = output === "all" ? tokens.length : output === "last" ? 1 : output === "none" ? 0 : output;
+  return Math.min(wanted, tokens.length);
 }
 
 /** The forward pass over any number of sequences. Close it by holding it with `using`. */
@@ -272,6 +283,7 @@ export class Engine implements Disposable {
 
   #check(requests: readonly StepRequest[]): void {
     for (const { sequence, tokens } of requests) {
+      if (sequence.marked !== undefined) throw new Error("a sequence runs while its guesses are not judged");
       const length = sequence.length + tokens.length;
       if (length > this.n_ctx) {
         throw new EngineError(
@@ -312,7 +324,7 @@ export class Engine implements Disposable {
     this.#check(requests);
     const starts = requests.map((r) => r.sequence.length);
     const outputs = requests.map((r) => {
-      const n_rows = r.output === "all" ? r.tokens.length : r.output === "last" ? Math.min(1, r.tokens.length) : 0;
+      const n_rows = outputRows(r);
       if (r.want === "hidden") return { n_rows, ...NOTHING, hidden: new Float32Array(n_rows * this.spec.n_embd) };
       return {
         n_rows,
@@ -323,11 +335,14 @@ export class Engine implements Disposable {
         ...(r.want === "logits" ? { full: new Float32Array(n_rows * this.n_vocab) } : {}),
       };
     });
-    const before = requests.map((r) => r.sequence.length);
+    for (const r of requests) if (r.guesses) r.sequence.mark();
     try {
       for (const parts of this.#cut(requests)) await this.#run(requests, starts, outputs, parts);
     } catch (error) {
-      requests.forEach((r, i) => r.sequence.truncate(Math.min(before[i], r.sequence.length)));
+      requests.forEach(({ sequence }, i) => {
+        if (sequence.marked === undefined) sequence.truncate(Math.min(starts[i], sequence.length));
+        else sequence.rewind(starts[i]);
+      });
       throw error;
     }
     return outputs;
@@ -341,21 +356,21 @@ export class Engine implements Disposable {
     const steps: Part[][] = [];
     let rows = this.n_ubatch, outputs = 0;
     requests.forEach((r, request) => {
-      const n = r.tokens.length;
-      const keeps = (r.keep ?? n > 1) && n > 0 && !r.sequence.rewindable;
+      const n = r.tokens.length, n_rows = outputRows(r);
+      const keeps = (r.keep ?? (n > 1 && !r.guesses)) && n > 0 && !r.sequence.rewindable;
       const start = r.sequence.length;
       const stop = keeps ? Math.floor((start + n - 1) / PAGE_SIZE) * PAGE_SIZE - start : 0;
       for (let from = 0; from < n;) {
-        if (rows === this.n_ubatch || (outputs === this.n_out && r.output !== "none")) {
+        if (rows === this.n_ubatch || (outputs === this.n_out && n_rows > 0)) {
           steps.push([]);
           rows = outputs = 0;
         }
         let to = Math.min(n, from + this.n_ubatch - rows);
-        if (r.output === "all") to = Math.min(to, from + this.n_out - outputs);
+        if (n_rows > 0) to = Math.min(to, Math.max(from, n - n_rows) + this.n_out - outputs);
         if (from < stop && to > stop) to = stop;
         steps[steps.length - 1].push({ request, from, to, keep: keeps && (to === stop || to === n) });
         rows += to - from;
-        if (r.output !== "none") outputs += r.output === "all" ? to - from : to === n ? 1 : 0;
+        outputs += Math.max(0, to - Math.max(from, n - n_rows));
         // A sequence has one run of rows in a step.
         if (to < n) rows = this.n_ubatch;
         from = to;
@@ -391,8 +406,8 @@ export class Engine implements Disposable {
         tokens[at] = r.tokens[i];
         positions[at] = starts[request] + i;
         seqs[at] = seq;
-        if (r.output === "all" || (r.output === "last" && i === r.tokens.length - 1)) {
-          const row = r.output === "all" ? i : 0;
+        const row = i - r.tokens.length + outputs[request].n_rows;
+        if (row >= 0) {
           outRows.push(at);
           targets.push(r.targets?.[row] ?? -1);
           homes.push([request, row]);
@@ -443,7 +458,8 @@ export class Engine implements Disposable {
     this.#residency?.afterStep(n_tok);
     for (const p of parts) {
       const { sequence } = requests[p.request];
-      for (const list of sequence.lists) list.settle();
+      // What guesses have passed may be needed again.
+      for (const list of sequence.lists) list.settle(sequence.marked);
       if (p.keep) sequence.keep();
     }
     homes.forEach(([request, row], i) => {

@@ -110,11 +110,11 @@ export class PageList {
     return copies;
   }
 
-  /** Gives back the pages that no later position can reach. */
-  settle(): void {
+  /** Gives back the pages that no position from `length` on can reach. */
+  settle(length = this.#length): void {
     const { window } = this.kind;
     if (window === 0 || this.kind.state) return;
-    const reach = Math.floor(Math.max(0, this.#length - window + 1) / this.pool.page_size);
+    const reach = Math.floor(Math.max(0, Math.min(length, this.#length) - window + 1) / this.pool.page_size);
     for (; this.#first < Math.min(reach, this.ids.length); this.#first++) {
       this.pool.release(this.ids[this.#first]);
       this.ids[this.#first] = -1;

@@ -3,6 +3,8 @@
  *
  * Pages of a full cache can be cut anywhere. A windowed cache can be cut as long as the window before the cut is still held,
  * a recurrent state not at all: for these a sequence keeps points, forks of itself at earlier lengths, and goes back to one.
+ *
+ * Guessed tokens are computed like others, behind a mark; `rewind` takes back those that were wrong.
  * @module
  */
 import type { PageList } from "./pages.ts";
@@ -24,6 +26,13 @@ export interface KeptPoint {
   drop(): void;
 }
 
+/** Where guessed tokens begin. */
+interface Mark {
+  readonly length: number;
+  /** For each cache: the state at the mark; undefined where the cache can be cut. */
+  readonly states: readonly (PageList | undefined)[];
+}
+
 /** Points that one sequence keeps at most. */
 const MAX_KEPT = 4;
 
@@ -32,6 +41,7 @@ export class Sequence implements Disposable {
   #lists: PageList[];
   #tokens: number[];
   #kept: KeptPoint[] = [];
+  #mark: Mark | undefined;
   #disposed = false;
 
   /** @internal use `Engine.createSequence` */
@@ -79,6 +89,7 @@ export class Sequence implements Disposable {
   truncate(n: number): number {
     const lists = this.lists;
     if (n < 0 || n > this.length) throw new Error(`truncate to ${n} of ${this.length} tokens`);
+    this.#dropMark();
     let to = n;
     if (lists.every((l) => l.reaches(n))) { for (const l of lists) l.truncate(n); }
     else {
@@ -87,9 +98,50 @@ export class Sequence implements Disposable {
       for (const l of lists) l.truncate(0);
       if (point) this.#lists = point.lists.map((l) => l.fork());
     }
+    this.#forget(to);
+    return to;
+  }
+
+  #forget(to: number): void {
     this.#tokens.length = to;
     for (const k of this.#kept.filter((k) => k.length > to)) k.drop();
-    return to;
+  }
+
+  /** Length at the mark, where guesses were computed and not yet judged. */
+  get marked(): number | undefined {
+    return this.#mark?.length;
+  }
+
+  /** @internal The tokens that follow are guesses: `rewind` can take them back. */
+  mark(): void {
+    this.#dropMark();
+    this.#mark = { length: this.length, states: this.lists.map((l) => l.kind.state ? l.fork() : undefined) };
+  }
+
+  /**
+   * Keeps the first `n` tokens, at least those before the mark, and takes the mark away. A recurrent state cannot stop between: it goes
+   * back to the mark, and the tokens behind it are to be computed again.
+   * @returns the length it has now: `n`, or the mark's
+   */
+  rewind(n: number): number {
+    const mark = this.#mark, lists = this.lists;
+    if (mark === undefined || n < mark.length || n > this.length) {
+      throw new Error(`rewind to ${n} of ${this.length} tokens, marked at ${mark?.length}`);
+    }
+    if (n < this.length) {
+      const to = mark.states.some((s) => s !== undefined) ? mark.length : n;
+      lists.forEach((l) => l.truncate(l.kind.state ? 0 : to));
+      this.#lists = lists.map((l, i) => mark.states[i]?.fork() ?? l);
+      this.#forget(to);
+    }
+    this.#dropMark();
+    for (const l of this.#lists) l.settle();
+    return this.length;
+  }
+
+  #dropMark(): void {
+    for (const s of this.#mark?.states ?? []) s?.truncate(0);
+    this.#mark = undefined;
   }
 
   /** How far `truncate(n)` would go. */
@@ -130,6 +182,7 @@ export class Sequence implements Disposable {
   /** Gives its pages back. Harmless to repeat. */
   dispose(): void {
     if (this.#disposed) return;
+    this.#dropMark();
     for (const k of [...this.#kept]) k.drop();
     for (const l of this.#lists) l.truncate(0);
     this.#disposed = true;

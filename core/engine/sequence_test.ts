@@ -122,10 +122,10 @@ Deno.test("a list wants a page for the copy of a shared page that it writes into
   assert.equal(state.wanted(5), 1);
 });
 
-Deno.test("any history of appends, cuts, forks and kept points leaves every sequence what its own tokens wrote", () => {
+Deno.test("any history of appends, guesses, cuts, forks and kept points leaves every sequence what its own tokens wrote", () => {
   const action = fc.record({
     which: fc.nat(5),
-    kind: fc.constantFrom("append", "append", "truncate", "fork", "keep", "drop"),
+    kind: fc.constantFrom("append", "append", "guess", "truncate", "fork", "keep", "drop"),
     n: fc.nat(12),
   });
   fc.assert(
@@ -138,9 +138,14 @@ Deno.test("any history of appends, cuts, forks and kept points leaves every sequ
       let next = 0;
       for (const a of actions) {
         const item = all[a.which % all.length], { s } = item;
-        if (a.kind === "append") {
+        if (a.kind === "append" || a.kind === "guess") {
+          const before = s.length;
+          if (a.kind === "guess") s.mark();
           const fresh = Array.from({ length: a.n }, () => next++);
-          if (s.lists.some((l, c) => l.wanted(a.n) > pools[c].n_free)) continue;
+          if (s.lists.some((l, c) => l.wanted(a.n) > pools[c].n_free)) {
+            if (a.kind === "guess") assert.equal(s.rewind(before), before);
+            continue;
+          }
           s.lists.forEach((l, c) => {
             for (const { src, dst } of l.append(a.n)) memory[c].set(dst, [...memory[c].get(src)!]);
             if (a.n === 0) return;
@@ -157,7 +162,13 @@ Deno.test("any history of appends, cuts, forks and kept points leaves every sequ
           });
           s.push(fresh, 0, a.n);
           item.stamps.push(...fresh);
-          for (const l of s.lists) l.settle();
+          for (const l of s.lists) l.settle(s.marked);
+          if (a.kind === "guess") {
+            // A state goes back to the mark, unless all guesses stay.
+            const n = before + a.n - a.n % 3, got = s.rewind(n);
+            assert.equal(got, n === s.tokens.length ? n : before);
+            item.stamps.length = got;
+          }
         } else if (a.kind === "truncate") {
           const to = Math.min(a.n, s.length), reach = s.reach(to), got = s.truncate(to);
           assert.equal(got, reach);
@@ -198,4 +209,36 @@ Deno.test("a step that would take pages a pool lacks is refused by name", () => 
   const b = a.fork();
   assert.equal(b.wanted(1), 1);
   assert.throws(() => b.append(1), (e) => e instanceof EngineError && e.code === "engine.no_pages");
+});
+
+Deno.test("Sequence.rewind keeps right guesses where every cache can be cut, and goes back to the mark where one cannot", () => {
+  for (const [kinds, want] of [[KINDS.slice(0, 2), 12], [KINDS, 10]] as const) {
+    const pools = kinds.map((k) => new PagePool(20, k.state ? 1 : SIZE));
+    const lists = () => kinds.map((kind, i) => new PageList(pools[i], kind));
+    const s = new Sequence({ lists, kept: () => {}, dropped: () => {} });
+    const append = (n: number) => {
+      for (const l of s.lists) l.append(n);
+      s.push(new Array(n).fill(7), 0, n);
+      for (const l of s.lists) l.settle(s.marked);
+    };
+    append(10);
+    assert.throws(() => s.rewind(10), /marked at undefined/);
+    s.mark();
+    assert.equal(s.marked, 10);
+    append(9);
+    assert.throws(() => s.rewind(9), /rewind to 9 of 19/);
+    assert.equal(s.rewind(12), want);
+    assert.equal(s.marked, undefined);
+    s.mark();
+    append(4);
+    assert.equal(s.rewind(want + 4), want + 4);
+    s.mark();
+    append(1);
+    s.truncate(0);
+    assert.deepEqual(pools.map((p) => p.n_free), pools.map(() => 20), "the mark's pages came back");
+    append(3);
+    s.mark();
+    s.dispose();
+    assert.deepEqual(pools.map((p) => p.n_free), pools.map(() => 20));
+  }
 });

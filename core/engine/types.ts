@@ -5,7 +5,7 @@
 import type { Engine, Sequence, Snapshot, StepOutput, StepRequest } from "./mod.ts";
 import type { Residency } from "./residency.ts";
 
-export interface TokenSequence extends Pick<Sequence, "length" | "reach" | "truncate" | "dispose"> {
+export interface TokenSequence extends Pick<Sequence, "length" | "reach" | "rewind" | "truncate" | "dispose"> {
   fork(): TokenSequence;
 }
 

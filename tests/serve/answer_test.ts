@@ -220,7 +220,7 @@ Deno.test("stop strings are looked for behind the tag, in a token that holds bot
       const row = { ids: Int32Array.of(token), logits: Float32Array.of(1), lse: 1, targetLogprob: 0 };
       if (generation.onRow(row).stop) break;
     }
-    generation.onEnd({ kind: "stopped" }, generation.times);
+    generation.onEnd({ kind: "stopped" }, generation.times, generation.guesses);
     let shown = "", met = "";
     for await (const event of generation) {
       if (event.type === "text") shown += event.text;

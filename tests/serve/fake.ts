@@ -103,6 +103,8 @@ function logitsOf(tokens: readonly number[], tokenizer: Tokenizer): Float32Array
 
 export class FakeSequence implements TokenSequence {
   tokens: number[] = [];
+  /** Length before guesses that are not judged. */
+  marked: number | undefined;
   disposed = false;
   constructor(readonly engine: FakeEngine) {
     engine.sequences.add(this);
@@ -117,7 +119,15 @@ export class FakeSequence implements TokenSequence {
     if (n > this.tokens.length) throw new Error("truncated to more than there is");
     return this.tokens.length = this.reach(n);
   }
+  rewind(n: number): number {
+    const { marked, length } = this;
+    if (marked === undefined || n < marked || n > length) throw new Error(`rewind to ${n} of ${length}`);
+    this.marked = undefined;
+    // As with states: nothing between the mark and the end can be gone back to.
+    return this.tokens.length = n === length || this.engine.keepsEvery === 1 ? n : marked;
+  }
   fork(): FakeSequence {
+    if (this.marked !== undefined) throw new Error("a fork of guesses");
     const copy = new FakeSequence(this.engine);
     copy.tokens = [...this.tokens];
     return copy;
@@ -229,17 +239,19 @@ export class FakeEngine implements TokenEngine<FakeSequence> {
     }
   }
 
-  #run({ sequence, tokens, output, want, targets }: TokenRequest<FakeSequence>): StepOutput {
+  #run({ sequence, tokens, output, want, targets, guesses }: TokenRequest<FakeSequence>): StepOutput {
     if (sequence.disposed) throw new Error("a disposed sequence");
+    if (sequence.marked !== undefined) throw new Error("guesses that were not judged");
+    if (guesses) sequence.marked = sequence.length;
+    const first = tokens.length -
+      (output === "all" ? tokens.length : output === "last" ? 1 : output === "none" ? 0 : output);
     if (sequence.length + tokens.length > this.n_ctx) {
       throw new EngineError("engine.context_full", "The context is full");
     }
     const rows: Float32Array[] = [];
     for (let i = 0; i < tokens.length; i++) {
       sequence.tokens.push(tokens[i]);
-      if (output === "all" || (output === "last" && i === tokens.length - 1)) {
-        rows.push(logitsOf(sequence.tokens, this.tokenizer));
-      }
+      if (i >= first) rows.push(logitsOf(sequence.tokens, this.tokenizer));
     }
     const ids = new Int32Array(rows.length * this.topK), logits = new Float32Array(rows.length * this.topK);
     const lse = new Float32Array(rows.length), targetLogprob = new Float32Array(rows.length);

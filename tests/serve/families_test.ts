@@ -1,5 +1,7 @@
 /** Families with windows and states behind the server: prefixes, forks, company, clients that leave, and the end of the context. */
 import assert from "node:assert/strict";
+import { Drafter } from "../../core/draft/drafter.ts";
+import { Lookup } from "../../core/draft/lookup.ts";
 import { libraryPath, openModel } from "../../ffi/mod.ts";
 import { servedModel } from "../../serve/language_model.ts";
 import { type RunningServer, startServer } from "../../serve/server.ts";
@@ -11,12 +13,16 @@ import { needing } from "../shared.ts";
 
 const N_CTX = 192;
 
-async function withFamily(name: string, test: (server: RunningServer) => Promise<void>): Promise<void> {
+async function withFamily(
+  name: string,
+  drafter: Drafter | undefined,
+  test: (server: RunningServer) => Promise<void>,
+): Promise<void> {
   const path = `${testFolder()}served-${name}.gguf`;
   await writeFamilyModel(path, FAMILY_MODELS[name], { written: VOCABULARY });
   using opened = await openModel(path, { device: "cpu", n_ctx: N_CTX, n_cache: 3 * N_CTX, n_ubatch: 48, n_seq: 3 });
   const slotSavePath = await Deno.makeTempDir();
-  const server = await startServer({ model: servedModel(opened.model), port: 0, n_slots: 3, slotSavePath });
+  const server = await startServer({ model: servedModel(opened.model, { drafter }), port: 0, n_slots: 3, slotSavePath });
   try {
     await test(server);
   } finally {
@@ -51,46 +57,52 @@ async function leave(server: RunningServer, job: object): Promise<void> {
 }
 
 for (const name of ["gemma3", "qwen3next", "kimi-k3", "deepseek4"]) {
-  Deno.test({
-    ...needing(
-      `${name} is served alone and together to the same bits`,
-      libraryPath("cpu") !== undefined,
-      "the native library",
-    ),
-    fn: () =>
-      withFamily(name, async (server) => {
-        const next = random(1, `${name} is served`);
-        const ids = (n: number) => Array.from({ length: n }, () => Math.floor(next() * (N_VOCAB - 1)));
-        const shared = ids(100);
-        const prompts = [shared, [...shared, ...ids(20)], ids(3), [...shared.slice(0, 70), ...ids(30)], ids(130), [
-          ...shared,
-          ...ids(1),
-        ]];
-        const jobs = prompts.flatMap((prompt, i) => [
-          { prompt, n_predict: 20, temperature: 0 },
-          { prompt, n_predict: 20, temperature: 1.1, top_k: 0, seed: i },
-        ]);
-        const alone: Answer[] = [];
-        for (const job of jobs) alone.push(await ask(server, { ...job, cache_prompt: false }));
-        assert.ok(alone.every((a) => a.tokens.length === 20));
-        assert.deepEqual(await Promise.all(jobs.map((job) => ask(server, { ...job, cache_prompt: false }))), alone);
+  for (const drafted of [false, true]) {
+    Deno.test({
+      ...needing(
+        `${name} is served alone and together to the same bits${drafted ? ", with guesses" : ""}`,
+        libraryPath("cpu") !== undefined,
+        "the native library",
+      ),
+      fn: async () => {
+        using drafter = new Drafter(new Lookup(), { max: 5, fixed: true });
+        await withFamily(name, drafted ? drafter : undefined, async (server) => {
+          const next = random(1, `${name} is served`);
+          const ids = (n: number) => Array.from({ length: n }, () => Math.floor(next() * (N_VOCAB - 1)));
+          const shared = ids(100);
+          const prompts = [shared, [...shared, ...ids(20)], ids(3), [...shared.slice(0, 70), ...ids(30)], ids(130), [
+            ...shared,
+            ...ids(1),
+          ]];
+          const jobs = prompts.flatMap((prompt, i) => [
+            { prompt, n_predict: 20, temperature: 0 },
+            { prompt, n_predict: 20, temperature: 1.1, top_k: 0, seed: i },
+          ]);
+          const alone: Answer[] = [];
+          for (const job of jobs) alone.push(await ask(server, { ...job, cache_prompt: false, speculative: false }));
+          assert.ok(alone.every((a) => a.tokens.length === 20));
+          assert.deepEqual(await Promise.all(jobs.map((job) => ask(server, { ...job, cache_prompt: false }))), alone);
 
-        // Prefixes of others, while clients leave in the middle of theirs.
-        const reversed = [...jobs].reverse();
-        const left = [0, 3, 7].map((i) => leave(server, { ...jobs[i], n_predict: 60, cache_prompt: true }));
-        const cached = await Promise.all(reversed.map((job) => ask(server, { ...job, cache_prompt: true })));
-        await Promise.all(left);
-        assert.deepEqual(cached.reverse(), alone);
+          // Prefixes of others, while clients leave in the middle of theirs.
+          const reversed = [...jobs].reverse();
+          const left = [0, 3, 7].map((i) => leave(server, { ...jobs[i], n_predict: 60, cache_prompt: true }));
+          const cached = await Promise.all(reversed.map((job) => ask(server, { ...job, cache_prompt: true })));
+          await Promise.all(left);
+          assert.deepEqual(cached.reverse(), alone);
 
-        // An answer goes on to the end of the context, a prompt beyond it is refused, and neither disturbs who comes next.
-        const [long, again] = await Promise.all([0, 1].map(() => ask(server, { ...jobs[0], n_predict: 400 })));
-        assert.deepEqual([long.tokens.length, long.stop_type], [N_CTX - shared.length, "limit"]);
-        assert.deepEqual(long, again);
-        assert.deepEqual(long.tokens.slice(0, 20), alone[0].tokens);
-        assert.equal((await ask(server, { prompt: ids(N_CTX + 1) })).error?.type, "exceed_context_size_error");
-        assert.deepEqual(await ask(server, jobs[3]), alone[3]);
-      }),
-  });
+          // An answer goes on to the end of the context, a prompt beyond it is refused, and neither disturbs who comes next.
+          const [long, again] = await Promise.all([0, 1].map(() => ask(server, { ...jobs[0], n_predict: 400 })));
+          assert.deepEqual([long.tokens.length, long.stop_type], [N_CTX - shared.length, "limit"]);
+          assert.deepEqual(long, again);
+          assert.deepEqual(long.tokens.slice(0, 20), alone[0].tokens);
+          assert.equal((await ask(server, { prompt: ids(N_CTX + 1) })).error?.type, "exceed_context_size_error");
+          assert.deepEqual(await ask(server, jobs[3]), alone[3]);
+        });
+        const { n_guesses, n_right } = drafter.counts;
+        if (drafted) assert.ok(n_right > 100 && n_right < n_guesses, `${n_right} of ${n_guesses} guesses were right`);
+      },
+    });
+  }
 }
 
 for (const name of ["gemma3", "qwen3next", "kimi-k3", "deepseek4"]) {
@@ -101,7 +113,7 @@ for (const name of ["gemma3", "qwen3next", "kimi-k3", "deepseek4"]) {
       "the native library",
     ),
     fn: () =>
-      withFamily(name, async (server) => {
+      withFamily(name, undefined, async (server) => {
         const next = random(2, `${name} is saved`);
         const ids = (n: number) => Array.from({ length: n }, () => Math.floor(next() * (N_VOCAB - 1)));
         const slot = async (id: number, action: string) => {

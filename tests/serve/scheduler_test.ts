@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { Scheduler } from "../../serve/scheduler.ts";
-import type { Job, Outcome } from "../../serve/slot.ts";
+import type { Job, Outcome, Row } from "../../serve/slot.ts";
+import { Drafter } from "../../core/draft/drafter.ts";
+import { Oracle } from "../drafts.ts";
 import { FakeEngine, type FakeOptions, fakeTokenizer } from "./fake.ts";
 
 interface Recorded {
@@ -20,6 +22,7 @@ function record(prompt: number[], maxTokens: number, more: Partial<Job> = {}): R
     maxTokens,
     cachePrompt: true,
     promptRows: false,
+    speculative: true,
     want: "candidates",
     onStart: (slot, n_cached) => [out.slot, out.n_cached] = [slot, n_cached],
     onPromptRow: () => {},
@@ -36,7 +39,7 @@ function record(prompt: number[], maxTokens: number, more: Partial<Job> = {}): R
 const letters = (n: number, seed = 0) => Array.from({ length: n }, (_, i) => 97 + (i * 7 + seed) % 26);
 
 async function withScheduler(
-  options: FakeOptions & { n_slots: number; maxQueue?: number },
+  options: FakeOptions & { n_slots: number; maxQueue?: number; drafter?: Drafter },
   test: (scheduler: Scheduler, engine: FakeEngine) => Promise<void>,
 ): Promise<void> {
   const engine = new FakeEngine(fakeTokenizer(), options);
@@ -300,5 +303,106 @@ Deno.test("Scheduler refuses when too many wait and when it drains", async () =>
     assert.throws(() => scheduler.submit(record(letters(3), 1).job), { code: "serve.shutting_down" });
     await drained;
     for (const r of runs) assert.equal((await r.ended).kind, "length");
+  });
+});
+
+/** Answers with guesses that are right with a probability. */
+async function withGuesses(
+  options: FakeOptions & { n_slots: number },
+  acceptance: number,
+  prompts: readonly number[][],
+  n: number,
+  test: (scheduler: Scheduler, expected: number[][], engine: FakeEngine) => Promise<void>,
+): Promise<Drafter> {
+  const expected = await Promise.all(prompts.map((p) => alone(p, n)));
+  const texts = prompts.map((p, i) => [...p, ...expected[i]]);
+  const drafter = new Drafter(new Oracle(texts, acceptance, 256), { max: 6, fixed: true });
+  await withScheduler({ ...options, drafter }, (scheduler, engine) => test(scheduler, expected, engine));
+  return drafter;
+}
+
+Deno.test("Scheduler answers with guesses what it answers without, wherever sequences can go back to", async () => {
+  const prompts = [letters(5), letters(150, 3), letters(1, 9), letters(40, 5), letters(64, 1), letters(33, 2)];
+  for (const keepsEvery of [1, 16]) {
+    for (const acceptance of [0, 0.6, 1]) {
+      const options = { n_slots: 3, n_ubatch: 16, keepsEvery };
+      const { counts } = await withGuesses(options, acceptance, prompts, 30, async (scheduler, expected) => {
+        const runs = prompts.map((p) => record(p, 30));
+        for (const r of runs) scheduler.submit(r.job);
+        await Promise.all(runs.map((r) => r.ended));
+        assert.deepEqual(runs.map((r) => r.tokens), expected);
+        // What is kept of an answer serves the next one.
+        const again = prompts.map((p, i) => record([...p, ...expected[i].slice(0, 20)], 10));
+        for (const r of again) scheduler.submit(r.job);
+        await Promise.all(again.map((r) => r.ended));
+        assert.deepEqual(again.map((r) => r.tokens), expected.map((tokens) => tokens.slice(20)));
+        const { n_generated_tokens, n_rows, n_prompt_tokens } = scheduler.counters;
+        assert.equal(n_generated_tokens, 6 * 40);
+        if (acceptance === 1) assert.ok(n_rows <= n_prompt_tokens + 6 * 40);
+      });
+      assert.ok(counts.n_guesses > 100);
+      if (acceptance < 1) assert.ok(counts.n_right < counts.n_guesses);
+      assert.equal(counts.n_right, counts.rightAt.reduce((a, b) => a + b, 0));
+    }
+  }
+});
+
+Deno.test("Scheduler guesses for those that want it, and takes guesses back when a client leaves or the answer ends", async () => {
+  const prompts = [letters(30), letters(20, 7)];
+  const { counts } = await withGuesses({ n_slots: 2 }, 1, prompts, 60, async (scheduler, expected, engine) => {
+    const plain = record(prompts[0], 60, { speculative: false });
+    scheduler.submit(plain.job);
+    await plain.ended;
+    assert.deepEqual(engine.log.slice(-59), new Array(59).fill([1]));
+    assert.deepEqual(plain.tokens, expected[0]);
+
+    // It ends itself in the middle of right guesses.
+    const stopped = record(prompts[1], 60);
+    const job = {
+      ...stopped.job,
+      onRow: (row: Row) => ({ ...stopped.job.onRow(row), stop: stopped.tokens.length === 17 }),
+    };
+    scheduler.submit(job);
+    assert.deepEqual(await stopped.ended, { kind: "stopped" });
+    assert.deepEqual(stopped.tokens, expected[1].slice(0, 17));
+
+    const left = record(prompts[0], 60);
+    const ticket = scheduler.submit({
+      ...left.job,
+      onRow: (row) => {
+        if (left.tokens.length === 10) ticket.cancel();
+        return left.job.onRow(row);
+      },
+    });
+    assert.deepEqual(await left.ended, { kind: "cancelled" });
+    const last = record(prompts[0], 60);
+    scheduler.submit(last.job);
+    await last.ended;
+    assert.deepEqual(last.tokens, expected[0]);
+  });
+  assert.ok(counts.n_right > 20);
+});
+
+Deno.test("Scheduler answers with guesses in a cache that is too small for all", async () => {
+  const prompts = [letters(40), letters(40, 9), letters(40, 4)];
+  for (const n_cache of [80, 100, 140]) {
+    await withGuesses({ n_slots: 3, n_ctx: 80, n_cache }, 0.7, prompts, 38, async (scheduler, expected) => {
+      const runs = prompts.map((p) => record(p, 38));
+      for (const r of runs) scheduler.submit(r.job);
+      assert.deepEqual((await Promise.all(runs.map((r) => r.ended))).map((o) => o.kind), runs.map(() => "length"));
+      assert.deepEqual(runs.map((r) => r.tokens), expected);
+    });
+  }
+});
+
+Deno.test("Scheduler ends the jobs that asked for guesses when what guesses fails, and goes on", async () => {
+  const proposer = new Oracle([], 1, 256);
+  proposer.propose = () => Promise.reject(new Error("no device"));
+  await withScheduler({ n_slots: 2, drafter: new Drafter(proposer) }, async (scheduler) => {
+    const failing = record(letters(9), 20), fine = record(letters(9), 20, { speculative: false });
+    scheduler.submit(failing.job);
+    scheduler.submit(fine.job);
+    assert.equal((await failing.ended).kind, "failed");
+    assert.equal((await fine.ended).kind, "length");
   });
 });
