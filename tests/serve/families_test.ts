@@ -22,7 +22,12 @@ async function withFamily(
   await writeFamilyModel(path, FAMILY_MODELS[name], { written: VOCABULARY });
   using opened = await openModel(path, { device: "cpu", n_ctx: N_CTX, n_cache: 3 * N_CTX, n_ubatch: 48, n_seq: 3 });
   const slotSavePath = await Deno.makeTempDir();
-  const server = await startServer({ model: servedModel(opened.model, { drafter }), port: 0, n_slots: 3, slotSavePath });
+  const server = await startServer({
+    model: servedModel(opened.model, { drafter }),
+    port: 0,
+    n_slots: 3,
+    slotSavePath,
+  });
   try {
     await test(server);
   } finally {
