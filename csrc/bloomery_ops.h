@@ -92,7 +92,8 @@ typedef enum bl_op {
   BL_OP_TOP_K = 22,
   BL_OP_TARGET_LOGPROB = 23,
   BL_OP_COPY = 24,
-  BL_OP_COUNT = 25
+  BL_OP_SQUARES = 25,
+  BL_OP_COUNT = 26
 } bl_op;
 
 // GET_ROWS
@@ -242,6 +243,13 @@ enum { BL_SRC_TARGET_LOGPROB_X = 0, BL_SRC_TARGET_LOGPROB_LSE = 1, BL_SRC_TARGET
 enum { BL_DST_COPY_Y = 0 };
 enum { BL_SRC_COPY_X = 0 };
 
+// SQUARES
+//   Adds v_0^2, .., v_(n-1)^2 and 1 to the sums of a matrix, for the vectors v of each row x [n, .., R] in their order: with ids i32 [k, R] vector j of x [n, k or 1, R]
+//   to those of matrix ids[j], else to those of the only matrix, or vector h of x [n, H, R] to those of matrix h of H. The state stream holds n_mat times 2 (n + 1) numbers:
+//   hi, then lo. A sum is hi + lo in f64 and is rounded to these two f32 after each addition; zero at position 0.
+enum { BL_SRC_SQUARES_X = 0, BL_SRC_SQUARES_POSITIONS = 1, BL_SRC_SQUARES_SEQS = 2, BL_SRC_SQUARES_IDS = 3 };
+enum { BL_PARAM_SQUARES_CACHE = 0, BL_PARAM_SQUARES_STREAM = 1, BL_PARAM_SQUARES_N_MAT = 2 };
+
 // A row for each op: X(name, results, least sources, optional sources as bits, takes more sources, parameters)
 #define BL_OPS(X) \
   X(GET_ROWS, 1, 2, 0u, 0, 0) \
@@ -267,4 +275,5 @@ enum { BL_SRC_COPY_X = 0 };
   X(DOT, 1, 2, 0u, 0, 0) \
   X(TOP_K, 3, 1, 0u, 0, 0) \
   X(TARGET_LOGPROB, 1, 3, 0u, 0, 0) \
-  X(COPY, 1, 1, 0u, 0, 0)
+  X(COPY, 1, 1, 0u, 0, 0) \
+  X(SQUARES, 0, 4, 8u, 0, 3)

@@ -8,6 +8,7 @@ import {
   type BindProblem,
   type Bucket,
   type CacheDesc,
+  type Collected,
   Ops,
   type Program,
   type WeightDesc,
@@ -24,6 +25,10 @@ export interface Model {
   readonly caches: readonly CacheDesc[];
   /** What the file holds and this architecture does not use. */
   readonly warnings: readonly string[];
+  /** Weights whose inputs a program of this model sums up. */
+  readonly collects?: (weight: string) => boolean;
+  /** Where those sums are. */
+  readonly collected: readonly Collected[];
 }
 
 /** The first three of a list and how many there are. */
@@ -50,8 +55,12 @@ function refuseProblems(file: ModelFile, arch: Spec, problems: readonly BindProb
 }
 
 /** What a part of an architecture uses of a file, and what it does not find there. */
-function dryRun(file: ModelFile, build: (op: Ops) => void): { used: Program; problems: readonly BindProblem[] } {
-  const op = new Ops({ n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, file);
+function dryRun(
+  file: ModelFile,
+  build: (op: Ops) => void,
+  collects?: Model["collects"],
+): { used: Program; problems: readonly BindProblem[] } {
+  const op = new Ops({ n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, file, 0, collects);
   try {
     build(op);
   } catch (e) {
@@ -67,14 +76,15 @@ const WITHOUT_EFFECT =
 
 /**
  * Reads the hyper-parameters and checks every tensor's presence and shape; all problems are named at once.
+ * @param collects Weights whose inputs its programs sum up, besides what they compute.
  * @throws {ModelError} `model.architecture`, `model.missing_tensor`, `model.tensor_shape`, `model.unused_layers`, ...
  */
-export function bindModel(file: ModelFile): Model {
+export function bindModel(file: ModelFile, collects?: Model["collects"]): Model {
   const name = file.metadata.str("general.architecture");
   const arch = architectureOf(file);
   const keys = new Keys(file, name);
   const spec = arch.spec(keys);
-  const { used, problems } = dryRun(file, (op) => arch.build(op, spec));
+  const { used, problems } = dryRun(file, (op) => arch.build(op, spec), collects);
   const draft = dryRun(file, (op) => arch.draft?.(op, spec));
   if (problems.length + draft.problems.length > 0) refuseProblems(file, spec, [...problems, ...draft.problems]);
 
@@ -95,7 +105,16 @@ export function bindModel(file: ModelFile): Model {
   if (unused.length > 0) warnings.push(`${file.name} holds tensors that ${name} does not use: ${some(unused)}`);
   const unread = keys.unread();
   if (unread.length > 0) warnings.push(`${file.name} has keys that are not understood and may matter: ${some(unread)}`);
-  return { file, arch, spec, weights: used.weights, caches: used.caches, warnings };
+  return {
+    file,
+    arch,
+    spec,
+    weights: used.weights,
+    caches: used.caches,
+    warnings,
+    collected: used.collected,
+    ...(collects ? { collects } : {}),
+  };
 }
 
 /** What a step can be asked for, each one row per output row. */
@@ -124,13 +143,13 @@ export function buildHidden(model: Pick<Model, "file" | "arch" | "spec">, bucket
 
 /** The forward pass for one shape bucket, with the outputs above. */
 export function buildProgram(
-  model: Pick<Model, "file" | "arch" | "spec">,
+  model: Pick<Model, "file" | "arch" | "spec" | "collects">,
   bucket: Bucket,
   topK: number,
   device: number,
 ): Program {
-  const op = new Ops(bucket, model.file, device);
-  const logits = model.arch.build(op, model.spec);
+  const op = new Ops(bucket, model.file, device, model.collects);
+  const logits = op.wanted_rows(model.arch.build(op, model.spec));
   const top = op.top_k(logits, topK);
   op.output(OUTPUTS.ids, top.ids);
   op.output(OUTPUTS.top, top.values);

@@ -9,12 +9,14 @@ import type { ModelSource, Spec } from "../arch/mod.ts";
 import { bucketOf, PAGE_SIZE, type Plan } from "../plan/plan.ts";
 import type { Backend, CacheHandle, ProgramHandle, StepInput, TensorHandle, TensorSource } from "../program/backend.ts";
 import type { Program, WeightDesc } from "../program/program.ts";
+import { type CollectedSums, readCollected } from "./collected.ts";
 import { planEngine, type PlannedEngine, type PlanningOptions } from "./planning.ts";
 import { type ExpertRank, Residency } from "./residency.ts";
 import { noPages, PageList, PagePool } from "./pages.ts";
 import { type KeptPoint, Sequence, type SequenceOwner } from "./sequence.ts";
 import { restoreSnapshot, type Snapshot, takeSnapshot } from "./snapshot.ts";
 
+export type { CollectedSums } from "./collected.ts";
 export { Sequence } from "./sequence.ts";
 export type { PlanningOptions } from "./planning.ts";
 export type { Snapshot } from "./snapshot.ts";
@@ -180,7 +182,7 @@ export class Engine implements Disposable {
    * @internal
    */
   static plan(file: ModelSource, backend: Backend, options: EngineOptions = {}): Engine {
-    const planned = planEngine(bindModel(file), backend, options);
+    const planned = planEngine(bindModel(file, options.collect), backend, options);
     for (const warning of planned.model.warnings) options.onWarning?.(warning);
     const engine = new Engine(file, backend, planned);
     engine.#rank = options.rank;
@@ -215,6 +217,14 @@ export class Engine implements Disposable {
     snapshot.caches.forEach(({ places }, i) => i < this.#pools.length && this.#makeRoom(i, () => places.length));
     const lists = restoreSnapshot(snapshot, this.#pools, this.plan.caches, this.caches);
     return new Sequence(this.#owner, lists, [...snapshot.tokens]);
+  }
+
+  /**
+   * What was summed up over all tokens of a sequence, for each input of matrices; none where `collect` was not asked for.
+   * @internal
+   */
+  collected(sequence: Sequence): CollectedSums[] {
+    return readCollected(this.model.collected, sequence, this.caches, this.plan.caches);
   }
 
   /**

@@ -3,7 +3,7 @@
  * @module
  */
 import type { Model } from "../arch/model.ts";
-import { PlanError, UsageError } from "../errors.ts";
+import { EngineError, PlanError, UsageError } from "../errors.ts";
 import { chooseContext } from "../plan/context.ts";
 import { type CacheType, nextPowerOfTwo, type Plan, planModel } from "../plan/plan.ts";
 import type { Backend, DeviceInfo } from "../program/backend.ts";
@@ -30,6 +30,11 @@ export interface PlanningOptions {
   readonly cacheTypeV?: CacheType;
   /** Candidates per output row. */
   readonly topK?: number;
+  /**
+   * Sum up the squares of what goes into the matrices of these weights, for `Engine.collected`. Such an engine computes every row
+   * to the end and keeps no points of sequences.
+   */
+  readonly collect?: (weight: string) => boolean;
   /** Bytes of host memory that the model may take. Default: what is free. */
   readonly hostRoom?: number;
   /**
@@ -79,7 +84,7 @@ function contextFor(model: Model, device: DeviceInfo, planFor: (n_ctx: number, d
 
 /**
  * Plans an engine; nothing is loaded or opened.
- * @throws {PlanError} {@link UsageError} `usage.device`, `usage.value`
+ * @throws {PlanError} {@link UsageError} `usage.device`, `usage.value` · {@link EngineError} `engine.collect`
  */
 export function planEngine(
   model: Model,
@@ -93,6 +98,10 @@ export function planEngine(
       at: { got: index, devices: backend.devices.map((d) => d.name) },
     });
   }
+  if (options.collect && device.kind === "cuda") {
+    const text = `Cannot sum up the inputs of matrices on ${device.name}: only the host can`;
+    throw new EngineError("engine.collect", text, { at: { device: device.name }, hint: "use --device cpu" });
+  }
   const contexts = options.contexts ?? 1, topK = Math.min(options.topK ?? TOP_K, model.spec.n_vocab);
   const planFor = (n_ctx: number, device: DeviceInfo) =>
     planModel(model, {
@@ -101,6 +110,7 @@ export function planEngine(
       n_cache: Math.max(options.n_cache ?? n_ctx * contexts, n_ctx),
       n_seq: options.n_seq ?? contexts,
       n_ubatch,
+      ...(options.collect ? { n_kept: 0 } : {}),
       n_out: options.n_out,
       topK,
       cacheTypeK: options.cacheTypeK ?? "f16",

@@ -26,6 +26,8 @@ export interface PlanOptions {
   /** Sequences that run at once: each has its own windows and states. */
   readonly n_seq: number;
   readonly n_ubatch: number;
+  /** Earlier points that a sequence with windows or states keeps, on average. Default: 2. */
+  readonly n_kept?: number;
   readonly cacheTypeK: CacheType;
   readonly cacheTypeV: CacheType;
   /** Bytes of host memory that the model may take; default: what is free, less a reserve for the system. */
@@ -95,19 +97,19 @@ export function formatBytes(n: number): string {
   return `${i === 0 ? n : n.toFixed(1)} ${units[i]}`;
 }
 
-/** Earlier points that a sequence with windows or states keeps, on average. */
 const KEPT_POINTS = 2;
 
 /** Pages that the sequences of a plan need in a cache. */
 function pagesOf(c: CacheDesc, o: PlanOptions): number {
-  if (c.state) return o.n_seq * (1 + KEPT_POINTS) + 1;
+  const n_kept = o.n_kept ?? KEPT_POINTS;
+  if (c.state) return o.n_seq * (1 + n_kept) + 1;
   const all = Math.ceil(o.n_cache / PAGE_SIZE);
   if (c.window === 0) return all;
   const held = Math.ceil(c.window / PAGE_SIZE) + 1;
   // While a pass runs, the pages of its rows are held beside those of the windows.
   return Math.min(
-    all + o.n_seq * (1 + KEPT_POINTS),
-    o.n_seq * held * (1 + KEPT_POINTS) + Math.ceil(o.n_ubatch / PAGE_SIZE) + o.n_seq,
+    all + o.n_seq * (1 + n_kept),
+    o.n_seq * held * (1 + n_kept) + Math.ceil(o.n_ubatch / PAGE_SIZE) + o.n_seq,
   );
 }
 

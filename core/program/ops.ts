@@ -335,6 +335,15 @@ export const OPS = {
     more: false,
     params: [],
   },
+  /** Adds v_0^2, .., v_(n-1)^2 and 1 to the sums of a matrix, for the vectors v of each row x [n, .., R] in their order: with ids i32 [k, R] vector j of x [n, k or 1, R] to those of matrix ids[j], else to those of the only matrix, or vector h of x [n, H, R] to those of matrix h of H. The state stream holds n_mat times 2 (n + 1) numbers: hi, then lo. A sum is hi + lo in f64 and is rounded to these two f32 after each addition; zero at position 0. */
+  SQUARES: {
+    code: 25,
+    dst: [],
+    src: ["x", "positions", "seqs", "ids"],
+    optional: ["ids"],
+    more: false,
+    params: [["cache", "u32"], ["stream", "u32"], ["n_mat", "u32"]],
+  },
 } as const satisfies Record<string, OpInfo>;
 
 export type OpName = keyof typeof OPS;

@@ -136,6 +136,18 @@ export interface Bucket {
   readonly n_page: number;
 }
 
+/** Sums of squares of what goes into matrices, which a collecting program keeps in a sequence's state. */
+export interface Collected {
+  /** Names of the weights that read these inputs. */
+  readonly weights: string[];
+  /** Columns of a matrix. */
+  readonly n_in: number;
+  /** Matrices, such as experts, each with its own sums. */
+  readonly n_mat: number;
+  /** Where the sums are, as op SQUARES describes it. */
+  readonly state: Stream;
+}
+
 /** A named result that a step can copy to the host. */
 export interface OutputDesc {
   readonly name: string;
@@ -149,6 +161,8 @@ export interface Program extends Bucket {
   readonly caches: readonly CacheDesc[];
   readonly derived: readonly DerivedInput[];
   readonly outputs: readonly OutputDesc[];
+  /** What a collecting program sums up; empty for others. */
+  readonly collected: readonly Collected[];
 }
 
 /** What a program asks of a model file: its headers. */
@@ -234,9 +248,19 @@ export class Ops {
   #outputs: OutputDesc[] = [];
   /** What the head takes, and how much there was before it. */
   #head: { x: T; ops: number; tensors: number; weights: number } | undefined;
+  #collected = new Map<string, Collected>();
 
-  /** @param device Index of the device that runs the program. */
-  constructor(readonly bucket: Bucket, readonly source: WeightSource, readonly device = 0) {
+  /**
+   * @param device Index of the device that runs the program.
+   * @param collects Which weights' inputs are summed up. A program that collects computes every row to the end, as `collect` has to
+   * see them all.
+   */
+  constructor(
+    readonly bucket: Bucket,
+    readonly source: WeightSource,
+    readonly device = 0,
+    readonly collects?: (weight: string) => boolean,
+  ) {
     const { n_tok, n_out } = bucket;
     this.tokens = this.#input(I32, [n_tok], INPUT.TOKENS, "tok");
     this.positions = this.#input(I32, [n_tok], INPUT.POSITIONS, "tok");
@@ -277,7 +301,7 @@ export class Ops {
     return this.#stream({ name, role: options.role, ne, ratio: options.ratio ?? 1 }, window, false);
   }
 
-  /** `ne` f32 numbers of a sequence that `conv` or `delta` carries from row to row. */
+  /** `ne` f32 numbers of a sequence that `conv`, `delta` or a sum of squares carries from row to row. */
   state(name: string, ne: number): Stream {
     return this.#stream({ name, role: "f32", ne, ratio: 1 }, 0, true);
   }
@@ -314,7 +338,12 @@ export class Ops {
   /** The rows a step wants results of. */
   out_rows(x: T): T {
     this.#want(x.rows === "tok" && x.ne.length === 2, "out_rows", x);
-    return this.#op("GET_ROWS", [x, this.outRows], [x.ne[0], this.bucket.n_out], [], "out");
+    return this.collects ? x : this.wanted_rows(x);
+  }
+
+  /** `out_rows` of a program that collects, where everything has been computed. */
+  wanted_rows(x: T): T {
+    return x.rows === "out" ? x : this.#op("GET_ROWS", [x, this.outRows], [x.ne[0], this.bucket.n_out], [], "out");
   }
 
   /** Over the first axis; `w`, `b` `[n]`, or `[n, m]` with the second axis. */
@@ -361,6 +390,7 @@ export class Ops {
     const batched = (w.ne[2] ?? 1) > 1;
     this.#want(w.ne[0] === x.ne[0] && (!batched || (w.ne[2] === x.ne[1] && x.ne.length === 3)), "mul_mat", w, x);
     this.#use(w, USE.MUL_MAT);
+    this.#collect(w, x);
     return this.#op("MUL_MAT", [w, x], [w.ne[1] ?? 1, ...x.ne.slice(1)], [], x.rows);
   }
 
@@ -370,6 +400,7 @@ export class Ops {
     const rows = x.ne.length === 3 ? x : this.view(x, [x.ne[0], 1, R]);
     this.#want(w.ne[0] === x.ne[0] && (rows.ne[1] === 1 || rows.ne[1] === k), "mul_mat_id", w, x, ids);
     this.#use(w, USE.MUL_MAT);
+    this.#collect(w, rows, ids);
     return this.#op("MUL_MAT_ID", [w, rows, ids], [w.ne[1], k, R], [], x.rows);
   }
 
@@ -672,6 +703,7 @@ export class Ops {
       caches: this.#caches,
       derived: this.#derived,
       outputs: this.#outputs,
+      collected: [...this.#collected.values()],
     };
   }
 
@@ -709,6 +741,26 @@ export class Ops {
     const made = { ...desc, cache, stream, window };
     this.#streams.set(desc.name, made);
     return made;
+  }
+
+  /** Sums up the inputs of a weight; those of several weights once. */
+  #collect(w: T, x: T, ids?: T): void {
+    const desc = this.#tensors[w.id];
+    if (desc.kind !== KIND.WEIGHT || this.#weights[desc.ref].constant) return;
+    const { name } = this.#weights[desc.ref];
+    if (!this.collects?.(name)) return;
+    const [n_in] = w.ne, n_mat = w.ne[2] ?? 1;
+    const { ref, offset, nb, kind } = this.#tensors[x.id];
+    // Views that show the same numbers are made anew by every caller.
+    const key = [...(kind === KIND.VIEW ? [ref, offset, ...nb, ...x.ne] : [x.id]), ids?.id ?? "", n_mat].join();
+    const known = this.#collected.get(key);
+    if (known) {
+      known.weights.push(name);
+      return;
+    }
+    const state = this.state(`squares.${name}`, n_mat * 2 * (n_in + 1));
+    this.#collected.set(key, { weights: [name], n_in, n_mat, state });
+    this.#push("SQUARES", [], [x, this.positions, this.seqs, ids], [state.cache, state.stream, n_mat]);
   }
 
   #use(w: T, use: number): void {

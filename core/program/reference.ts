@@ -14,7 +14,7 @@ import { attention, index, pool, streamWrite } from "./reference/cached.ts";
 import { router, targetLogprob, topK } from "./reference/choose.ts";
 import { getRows, mulMat, mulMatId } from "./reference/matrices.ts";
 import { add, concat, copy, dot, gate, mix, mul, norm, rope, sinkhorn, softmax, unary } from "./reference/rows.ts";
-import { conv, delta } from "./reference/states.ts";
+import { conv, delta, squares } from "./reference/states.ts";
 import { Step } from "./reference/step.ts";
 import { ReferenceCache, ReferenceTensor } from "./reference/storage.ts";
 
@@ -43,6 +43,7 @@ const RUN: Readonly<Record<OpName, (s: Step, op: OpDesc) => void>> = {
   TOP_K: topK,
   TARGET_LOGPROB: targetLogprob,
   COPY: copy,
+  SQUARES: squares,
 };
 
 class ReferenceProgram implements ProgramHandle {

@@ -185,6 +185,7 @@ size_t CpuExec::run(size_t i) {
     case BL_OP_SOFTMAX: softmax(op); break;
     case BL_OP_CONV: conv(op); break;
     case BL_OP_DELTA: delta(op); break;
+    case BL_OP_SQUARES: squares(op); break;
     case BL_OP_SINKHORN: sinkhorn(op); break;
     case BL_OP_DOT: dot(op); break;
     case BL_OP_TOP_K: top_k(op); break;

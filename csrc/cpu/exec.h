@@ -90,6 +90,7 @@ class CpuExec : public Exec {
   void pool(const Op &op);
   void conv(const Op &op);
   void delta(const Op &op);
+  void squares(const Op &op);
   void router(const Op &op);
   void top_k(const Op &op);
   void target_logprob(const Op &op);

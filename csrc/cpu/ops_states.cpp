@@ -1,4 +1,5 @@
-// ops_states.cpp: CONV and DELTA, which carry a state of each sequence from row to row (kernels in impl/elementwise.h and impl/delta.h).
+// ops_states.cpp: CONV, DELTA and SQUARES, which carry a state of each sequence from row to row (kernels in impl/elementwise.h, impl/delta.h
+// and here).
 #include <algorithm>
 #include <cstring>
 
@@ -66,6 +67,57 @@ void CpuExec::delta(const Op &op) {
       job.plain = op.param[BL_PARAM_DELTA_RULE] == BL_DELTA_PLAIN;
       if (in_->positions[t] == 0) memset(job.state, 0, dk * dv * 4);
       k_.delta(job, buffer_.floats() + thread * buffer_floats_);
+    }
+  });
+}
+
+namespace {
+
+// Adds squares to sums that are kept as hi + lo. The square of an f32 is exact in f64, so a fused addition gives the same bits.
+void add_squares(const float *v, float *hi, float *lo, uint64_t n) {
+  for (uint64_t i = 0; i < n; i++) {
+    const double sum = (double(hi[i]) + double(lo[i])) + double(v[i]) * double(v[i]);
+    hi[i] = float(sum);
+    lo[i] = float(sum - double(hi[i]));
+  }
+}
+
+constexpr uint64_t SQUARES_SLICE = 256;  // columns of a piece of work
+
+}  // namespace
+
+// A sum's order is that of the rows and their vectors: threads divide the columns.
+void CpuExec::squares(const Op &op) {
+  const Lines x = lines(op.src[BL_SRC_SQUARES_X]);
+  const bool routed = op.has(BL_SRC_SQUARES_IDS);
+  const Lines ids = routed ? lines(op.src[BL_SRC_SQUARES_IDS]) : Lines{};
+  const uint32_t c = op.param[BL_PARAM_SQUARES_CACHE], s = op.param[BL_PARAM_SQUARES_STREAM];
+  const uint64_t n_mat = op.param[BL_PARAM_SQUARES_N_MAT], n = x.n, n_vector = routed ? ids.n : x.per_row;
+  const uint64_t slices = (n + SQUARES_SLICE - 1) / SQUARES_SLICE;
+  const float one = 1.0f;
+  CpuCache &cache = *caches_[c];
+  pool_.run(runs_.size() * slices, in_->n_tok * n * n_vector < 16384 ? runs_.size() * slices : 1, [&](uint64_t begin, uint64_t end, uint32_t) {
+    for (uint64_t i = begin; i < end; i++) {
+      const RowBlock &run = runs_[i / slices];
+      const uint64_t from = i % slices * SQUARES_SLICE, to = std::min(n, from + SQUARES_SLICE);
+      float *state = reinterpret_cast<float *>(cache.row(s, in_->tables[c].of(in_->seqs[run.begin]), 0));
+      const auto hi = [&](uint64_t m) { return state + m * 2 * (n + 1); };
+      const auto add = [&](const float *v, uint64_t m) {
+        add_squares(v + from, hi(m) + from, hi(m) + n + 1 + from, to - from);
+        if (from == 0) add_squares(&one, hi(m) + n, hi(m) + 2 * n + 1, 1);  // the first slice counts
+      };
+      if (in_->positions[run.begin] == 0)
+        for (uint64_t m = 0; m < n_mat; m++) {
+          for (float *of : {hi(m), hi(m) + n + 1}) {
+            memset(of + from, 0, (to - from) * 4);
+            if (from == 0) of[n] = 0.0f;
+          }
+        }
+      for (uint64_t t = run.begin; t < run.end; t++)
+        for (uint64_t j = 0; j < n_vector; j++) {
+          const uint64_t m = routed ? uint64_t(reinterpret_cast<const int32_t *>(ids.of(t))[j]) : n_mat > 1 ? j : 0;
+          add(x.of(t, x.per_row == 1 ? 0 : j % x.n1, x.per_row == 1 ? 0 : j / x.n1), m);
+        }
     }
   });
 }

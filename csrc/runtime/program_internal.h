@@ -75,6 +75,7 @@ class OpChecker {
   void concat();
   void conv();
   void delta();
+  void squares();
   void sinkhorn();
   void dot();
   void top_k();

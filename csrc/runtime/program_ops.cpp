@@ -74,6 +74,7 @@ void OpChecker::check(uint32_t index) {
     case BL_OP_DOT: return dot();
     case BL_OP_TOP_K: return top_k();
     case BL_OP_TARGET_LOGPROB: return target_logprob();
+    case BL_OP_SQUARES: return squares();
     case BL_OP_COPY: {
       const uint32_t type = source(0).type == TYPE_I32 ? TYPE_I32 : TYPE_F32;
       const Tensor &x = value(0, "x", type);
@@ -373,6 +374,29 @@ void OpChecker::delta() {
   want(dk <= (1u << 16) && dv <= (1u << 16) && Hv <= (1u << 16), "its heads are too large");
   state(op_->param[BL_PARAM_DELTA_CACHE], op_->param[BL_PARAM_DELTA_STREAM], dk * dv * Hv);
   write(0, TYPE_F32, Rows::tok, {dv, Hv});
+}
+
+void OpChecker::squares() {
+  const Tensor &x = value(BL_SRC_SQUARES_X, "x");
+  rows("x", x, Rows::tok);
+  input(BL_SRC_SQUARES_POSITIONS, BL_INPUT_POSITIONS);
+  input(BL_SRC_SQUARES_SEQS, BL_INPUT_SEQS);
+  const uint64_t n_mat = op_->param[BL_PARAM_SQUARES_N_MAT];
+  between("n_mat", n_mat, 1, 1u << 20);
+  want(x.dim[0] <= (1u << 24), "its rows are too long");
+  if (has(BL_SRC_SQUARES_IDS)) {
+    const Tensor &ids = value(BL_SRC_SQUARES_IDS, "ids", TYPE_I32);
+    const uint64_t k = ids.dim[0];
+    dims("ids", ids, {k});
+    rows("ids", ids, Rows::tok);
+    dims("x", x, {x.dim[0], x.dim[1] == 1 ? 1 : k});
+    if (ids.limit == 0 || ids.limit > n_mat || ids.least < 0)
+      bad("ids range from " + std::to_string(ids.least) + " to below " + std::to_string(ids.limit) + " (0: not known), the matrices are " +
+          std::to_string(n_mat));
+  } else if (n_mat > 1) {
+    dims("x", x, {x.dim[0], n_mat});
+  }
+  state(op_->param[BL_PARAM_SQUARES_CACHE], op_->param[BL_PARAM_SQUARES_STREAM], n_mat * 2 * (x.dim[0] + 1));
 }
 
 void OpChecker::sinkhorn() {

@@ -34,6 +34,8 @@ export interface OpCase {
   readonly cache?: CacheType;
   /** The largest normalized mean squared error against float64, of every f32 output. i32 outputs are equal. */
   readonly nmse: number;
+  /** Sums up the inputs of its matrices; the sequences' states then are outputs besides those it names. */
+  readonly collects?: boolean;
   /** The last rows of each sequence, which alone a benchmark computes; all where left out. */
   readonly timed?: number;
   /** Rows of one step at most; the longest sequence needs several where it is longer. */
@@ -114,7 +116,12 @@ export class CaseBuilder {
     readonly sources: Map<string, Source> = new Map(),
   ) {
     this.n_rows = firstRow(spec, spec.sequences.length);
-    this.op = new Ops(bucket, { find: (name) => this.sources.get(name) }, device);
+    this.op = new Ops(
+      bucket,
+      { find: (name) => this.sources.get(name) },
+      device,
+      spec.collects ? () => true : undefined,
+    );
   }
 
   /** An activation `[...dims, R]`. */

@@ -14,11 +14,11 @@ export const seed = Number(Deno.env.get("BLOOMERY_SEED") ?? Date.now() % 1_000_0
 
 /**
  * Tests of `--device name`; on the CPU with 1 thread, and with 3 by bits.
- * @param options `bound`: the device's own bound of a case where it is above the case's
+ * @param options `bound`: the device's own bound of a case where it is above the case's; `without`: cases whose ops it refuses
  */
 export function registerOpTests(
   name: string,
-  options: { ignore?: boolean; bound?: (c: OpCase) => number } = {},
+  options: { ignore?: boolean; bound?: (c: OpCase) => number; without?: (c: OpCase) => boolean } = {},
 ): void {
   const threads = name === "cpu";
   const opened: OpenedBackend[] = [];
@@ -32,6 +32,7 @@ export function registerOpTests(
   };
   const reference: Backend = openReferenceBackend();
   for (const listed of opCases("test")) {
+    if (options.without?.(listed)) continue;
     const c = { ...listed, nmse: Math.max(listed.nmse, options.bound?.(listed) ?? 0) };
     Deno.test({
       name: `${name}: ${c.name}`,

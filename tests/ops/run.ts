@@ -172,6 +172,17 @@ export class CaseRun implements Disposable {
         }
       }
     }
+    return this.spec.collects ? { ...all, ...this.#states() } : all;
+  }
+
+  /** The states of the case's sequences, one after the other. */
+  #states(): Outputs {
+    const all: Outputs = {};
+    this.program.caches.forEach((c, i) => {
+      if (!c.state) return;
+      const pages = this.#tables[i].slice(0, this.spec.sequences.length).map(([page]) => page);
+      all[`state ${i}`] = new Float32Array(this.#caches[i].readPages(pages).slice().buffer);
+    });
     return all;
   }
 

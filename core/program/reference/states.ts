@@ -2,7 +2,7 @@
  * Ops that carry a state from row to row. The state is f32 between rows, so that pieces of a prompt give what the whole gives.
  * @module
  */
-import { DELTA_RULE } from "../ops.ts";
+import { DELTA_RULE, NONE } from "../ops.ts";
 import type { OpDesc } from "../program.ts";
 import type { Step } from "./step.ts";
 
@@ -59,6 +59,26 @@ export function delta(s: Step, op: OpDesc): void {
           state[at + i] = S[i];
         }
         y[(r * Hv + h) * dv + j] = sum;
+      }
+    }
+  }
+}
+
+export function squares(s: Step, op: OpDesc): void {
+  const [cacheIndex, stream, n_mat] = op.params;
+  const x = s.values(op.src[0]), positions = s.ints(op.src[1]), seqs = s.ints(op.src[2]);
+  const ids = op.src[3] === NONE ? undefined : s.ints(op.src[3]);
+  const [n, n1, n2] = s.shape(op.src[0]), n_own = n1 * n2;
+  const n_vector = ids ? s.shape(op.src[3])[0] : n_own;
+  for (let r = 0; r < positions.length; r++) {
+    const state = stateOf(s, cacheIndex, stream, seqs[r], positions[r]);
+    for (let j = 0; j < n_vector; j++) {
+      const m = ids ? ids[r * n_vector + j] : n_mat > 1 ? j : 0;
+      const from = (r * n_own + (n_own === 1 ? 0 : j)) * n, hi = m * 2 * (n + 1), lo = hi + n + 1;
+      for (let i = 0; i <= n; i++) {
+        const v = i < n ? x[from + i] : 1, sum = state[hi + i] + state[lo + i] + v * v;
+        state[hi + i] = sum;
+        state[lo + i] = sum - state[hi + i];
       }
     }
   }

@@ -63,6 +63,24 @@ export function stateCases(size: Size): OpCase[] {
       },
     });
   }
+  if (!big) {
+    const wide = 300;
+    cases.push({
+      name: "SQUARES of matrices, of heads and of experts",
+      sequences,
+      nmse: NMSE.f32,
+      collects: true,
+      build(b) {
+        const x = b.act("x", [wide + 5]).slice(5, wide), heads = b.act("heads", [32, 3]);
+        const experts = b.op.router(b.act("logits", [4]), 2, { score: "softmax", renorm: false }).ids;
+        b.out("both", b.op.add(b.op.mul_mat(b.weight("a", [wide, 8]), x), b.op.mul_mat(b.weight("b", [wide, 8]), x)));
+        b.out("each", b.op.mul_mat(b.weight("heads_each", [32, 8, 3]), heads));
+        b.out("one", b.op.mul_mat(b.weight("heads_one", [32, 8]), heads));
+        const up = b.op.mul_mat_id(b.weight("up", [wide, 32, 4]), x, experts);
+        b.out("down", b.op.mul_mat_id(b.weight("down", [32, 8, 4]), up, experts));
+      },
+    });
+  }
   cases.push({
     name: "CONV and DELTA with a cache of keys beside their states",
     sequences,
