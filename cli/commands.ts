@@ -8,7 +8,8 @@ import { completions } from "./completions.ts";
 import { evaluate } from "./eval.ts";
 import { compareEvals } from "./eval_compare.ts";
 import { teach } from "./eval_teach.ts";
-import { imatrix } from "./imatrix.ts";
+import { imatrix, mergeMatrices } from "./imatrix.ts";
+import { collectMatrix } from "./imatrix_collect.ts";
 import { inspect } from "./inspect.ts";
 import { man } from "./man.ts";
 import { merge } from "./merge.ts";
@@ -31,6 +32,8 @@ export const commands: readonly Command[] = [
   prepare,
   quantize,
   imatrix,
+  collectMatrix,
+  mergeMatrices,
   pull,
   run,
   serve,

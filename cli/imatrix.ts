@@ -3,8 +3,8 @@
  * @module
  */
 import { shortList } from "../core/errors.ts";
-import type { ImatrixStatistics } from "../quantize/imatrix.ts";
-import { type Command, EXIT } from "./command.ts";
+import type { ImatrixFile, ImatrixStatistics } from "../quantize/imatrix.ts";
+import { type Command, EXIT, type Flag } from "./command.ts";
 import { COMMON } from "./flags.ts";
 import { refuseExisting } from "./overwrite.ts";
 
@@ -39,6 +39,40 @@ function table(rows: readonly ImatrixStatistics[]): string {
   const line = (r: string[]) => r.map((c, i) => i === 0 ? c.padEnd(widths[i]) : c.padStart(widths[i])).join("  ");
   return [head, ...cells].map((r) => line(r) + "\n").join("");
 }
+
+/** Which format a matrix is written in. */
+export const OUTPUT_FORMAT: Flag = {
+  name: "output-format",
+  type: "string",
+  value: "FORMAT",
+  choices: ["gguf", "dat"],
+  help: "format of the output; dat is the old one",
+};
+
+export const mergeMatrices: Command = {
+  name: "imatrix-merge",
+  summary: "Add several importance matrices into one, of either format",
+  arguments: [{ name: "file", help: "importance matrices, GGUF or the old format", variadic: true }],
+  flags: [
+    { name: "output", alias: ["o"], type: "string", value: "FILE", required: true, help: "the sum of all files" },
+    OUTPUT_FORMAT,
+    COMMON.overwrite,
+    COMMON.config,
+    COMMON.quiet,
+  ],
+  epilog: "Example:\n  bloomery imatrix merge english.gguf code.dat -o both.imatrix.gguf",
+
+  async run({ args, flags, io }) {
+    const { convertImatrix, mergeImatrices, readImatrix, writeImatrix } = await import("../quantize/imatrix.ts");
+    const output = flags.str("output")!;
+    refuseExisting(output, flags);
+    const sum = mergeImatrices(args.map(readImatrix), output);
+    const made = convertImatrix(sum, (flags.str("output-format") ?? sum.format) as ImatrixFile["format"]);
+    writeImatrix(made, output);
+    io.note(`wrote ${output}: ${made.sums.size} weights, ${made.n_chunks} chunks, ${made.format}`);
+    return EXIT.done;
+  },
+};
 
 export const imatrix: Command = {
   name: "imatrix",

@@ -50,6 +50,8 @@ export interface OpenOptions {
   n_out?: number;
   /** Candidates of a row. */
   topK?: number;
+  /** Weights whose inputs the engine sums up. */
+  collect?: (weight: string) => boolean;
   /** Checks of the command that need no weights: a user should not wait for a model to load and then read an error. */
   beforeWeights?: (model: LanguageModel) => void | Promise<void>;
 }
@@ -62,7 +64,8 @@ export async function openModelFromFlags(flags: Flags, io: Io, options: OpenOpti
   let bar: ReturnType<Io["bar"]> | undefined;
   const start = performance.now();
   const opened = await openModel((backend) => openSource(path, io, backend), {
-    device: deviceName(flags),
+    // Only the host sums up inputs: that is what `auto` means then.
+    device: options.collect && deviceName(flags) === "auto" ? "cpu" : deviceName(flags),
     threads: threadsOf(flags, io),
     ...(n_ctx === undefined ? {} : { n_ctx }),
     ...(options.n_cache === undefined ? {} : { n_cache: options.n_cache }),
@@ -72,6 +75,7 @@ export async function openModelFromFlags(flags: Flags, io: Io, options: OpenOpti
     ...await placementOf(flags),
     ...(options.slots === undefined ? {} : { slots: options.slots }),
     ...(options.topK === undefined ? {} : { topK: options.topK }),
+    ...(options.collect === undefined ? {} : { collect: options.collect }),
     n_ubatch: flags.num("ubatch-size") ?? 512,
     cacheTypeK: (flags.str("cache-type-k") ?? "f16") as CacheType,
     cacheTypeV: (flags.str("cache-type-v") ?? "f16") as CacheType,

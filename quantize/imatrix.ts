@@ -213,27 +213,46 @@ export function useImatrix(file: ImatrixFile, filter: ImatrixFilter = {}): Imatr
 }
 
 /**
- * Adds what several files gathered: sums and counts of each weight.
- * @throws {FormatError} `format.imatrix` when formats, chunk sizes or shapes differ, with every entry that does not fit.
+ * A file of the old format as if rows had been counted: each matrix of an entry got `chunk_size` rows a call.
+ * @param n_mat Matrices of an entry, which the old format does not say.
  */
-export function mergeImatrices(files: readonly ImatrixFile[], path: string): ImatrixFile {
-  const [first, ...others] = files;
+function inRows(file: ImatrixFile, chunk_size: number, n_mat: (name: string, n: number) => number): ImatrixFile {
+  const sums = new Map([...file.sums].map(([name, { sums, counts: [calls] }]) => [name, {
+    sums: sums.map((v) => v * chunk_size),
+    counts: new Float32Array(n_mat(name, sums.length)).fill(calls * chunk_size),
+  }]));
+  return { ...file, format: "gguf", chunk_size, sums };
+}
+
+/** Files in one format: where there are both, the old ones in rows. */
+function inOneFormat(files: readonly ImatrixFile[]): readonly ImatrixFile[] {
+  const gguf = files.filter((f) => f.format === "gguf");
+  if (gguf.length === 0 || gguf.length === files.length) return files;
+  const { chunk_size, path } = gguf[0];
+  if (chunk_size < 1) {
+    throw fail(path, `its chunk_size is ${chunk_size}: the calls of an old file are not known in rows`);
+  }
+  const n_mat = (name: string, n: number) => {
+    const known = gguf.map((f) => f.sums.get(name)).find((s) => s !== undefined);
+    return known?.sums.length === n ? known.counts.length : 1;
+  };
+  return files.map((f) => f.format === "gguf" ? f : inRows(f, chunk_size, n_mat));
+}
+
+/**
+ * Adds what several files gathered: sums and counts of each weight. Of both formats together it makes the new one: a call of the old is
+ * then as many rows of every matrix as a chunk of the first new file has tokens.
+ * @throws {FormatError} `format.imatrix` when shapes differ, with every entry that does not fit.
+ */
+export function mergeImatrices(all: readonly ImatrixFile[], path: string): ImatrixFile {
+  const files = inOneFormat(all), [first] = files;
   const problems: string[] = [];
-  const sums = new Map<string, { sums: Float32Array; counts: Float32Array }>();
-  for (const file of [first, ...others]) {
-    if (file.format !== first.format) {
-      // one counts rows, the other calls of unknown length: there is no common weight
-      throw fail(
-        file.path,
-        `its format is ${file.format}, that of ${first.path} is ${first.format}`,
-        {},
-        "one counts rows and the other calls, so they cannot be added: take files of one format",
-      );
-    }
+  const added = new Map<string, { sums: Float64Array; counts: Float64Array }>();
+  for (const file of files) {
     for (const [name, entry] of file.sums) {
-      const known = sums.get(name);
+      const known = added.get(name);
       if (!known) {
-        sums.set(name, { sums: entry.sums.slice(), counts: entry.counts.slice() });
+        added.set(name, { sums: Float64Array.from(entry.sums), counts: Float64Array.from(entry.counts) });
       } else if (known.sums.length !== entry.sums.length || known.counts.length !== entry.counts.length) {
         problems.push(
           `"${name}" has ${entry.sums.length} values of ${entry.counts.length} matrices in ${file.path}, ` +
@@ -252,12 +271,21 @@ export function mergeImatrices(files: readonly ImatrixFile[], path: string): Ima
     datasets: [...new Set(files.flatMap((f) => f.datasets))],
     n_chunks: files.reduce((n, f) => n + f.n_chunks, 0),
     chunk_size: first.chunk_size,
-    sums,
+    sums: new Map([...added].map(([name, s]) => [name, {
+      sums: Float32Array.from(s.sums),
+      counts: Float32Array.from(s.counts),
+    }])),
   };
 }
 
-/** Writes the GGUF form: entries in name order, sums before counts. */
+/** Writes a file in the format it has. */
 export function writeImatrix(file: ImatrixFile, path: string): void {
+  if (file.format === "dat") writeOldForm(file, path);
+  else writeGgufForm(file, path);
+}
+
+/** Entries in name order, sums before counts. */
+function writeGgufForm(file: ImatrixFile, path: string): void {
   const metadata = new Metadata(path)
     .set("general.type", ggufValue.str("imatrix"))
     .set("imatrix.datasets", ggufValue.strs(file.datasets))
@@ -277,6 +305,57 @@ export function writeImatrix(file: ImatrixFile, path: string): void {
     writer.writeTensor(i, new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
   }
   writer.finish();
+}
+
+/** Entries in name order: calls, and means times calls. The file takes its name when it is whole. */
+function writeOldForm(file: ImatrixFile, path: string): void {
+  const parts: Uint8Array[] = [];
+  const i32 = (n: number) => parts.push(new Uint8Array(Int32Array.of(n).buffer));
+  const text = (s: string) => {
+    const bytes = new TextEncoder().encode(s);
+    i32(bytes.length);
+    parts.push(bytes);
+  };
+  const entries = [...file.sums].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+  i32(entries.length);
+  for (const [name, { sums, counts }] of entries) {
+    text(name);
+    i32(counts[0]);
+    i32(sums.length);
+    parts.push(new Uint8Array(sums.buffer, sums.byteOffset, sums.byteLength));
+  }
+  i32(file.n_chunks);
+  text(file.datasets[0] ?? "");
+  const whole = new Uint8Array(parts.reduce((n, p) => n + p.length, 0));
+  let at = 0;
+  for (const p of parts) {
+    whole.set(p, at);
+    at += p.length;
+  }
+  Deno.writeFileSync(`${path}.partial`, whole);
+  Deno.renameSync(`${path}.partial`, path);
+}
+
+/**
+ * A file in the other format. The old one counts calls: as many as the matrix with the most rows had chunks, rounded up. A matrix that no
+ * row reached has the weight 1 in both.
+ * @throws {FormatError} `format.imatrix` where an old file would need to know its chunks' tokens
+ */
+export function convertImatrix(file: ImatrixFile, format: ImatrixFile["format"]): ImatrixFile {
+  if (file.format === format) return file;
+  if (format === "gguf") {
+    throw fail(file.path, "the old format does not say how many rows a call had", {}, "merge it with a GGUF matrix");
+  }
+  if (file.chunk_size < 1) throw fail(file.path, `its chunk_size is ${file.chunk_size}, expected at least 1`);
+  const sums = new Map([...file.sums].map(([name, { sums, counts }]) => {
+    const calls = Math.ceil(Math.max(...counts) / file.chunk_size), n_in = sums.length / counts.length;
+    const values = sums.map((v, i) => {
+      const rows = counts[Math.floor(i / n_in)];
+      return Math.fround(rows === 0 ? 1 : v / rows) * calls;
+    });
+    return [name, { sums: values, counts: Float32Array.of(calls) }];
+  }));
+  return { ...file, format, chunk_size: 0, sums };
 }
 
 /** Figures of one entry, over all of its matrices. */

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import fc from "npm:fast-check@4.11.0";
 import { BloomeryError, FormatError, UsageError } from "../core/errors.ts";
 import {
+  convertImatrix,
   type ImatrixFile,
   imatrixStatistics,
   importanceOf,
@@ -109,8 +110,61 @@ Deno.test("mergeImatrices() adds sums and counts, and names what does not fit", 
   const other = sample("c");
   const sums = new Map([["blk.0.attn_q.weight", { sums: Float32Array.of(1), counts: Float32Array.of(1) }]]);
   assert.throws(() => mergeImatrices([sample("a"), { ...other, sums }], "x"), FormatError);
-  assert.throws(() => mergeImatrices([sample("a"), { ...other, format: "dat" }], "x"), FormatError);
 });
+
+/** A file of the old format with two experts in its second entry. */
+function sampleDat(): ImatrixFile {
+  const sums = new Map([
+    ["blk.0.attn_q.weight", { sums: Float32Array.of(3, 6, 9), counts: Float32Array.of(3) }],
+    ["blk.0.ffn_up_exps.weight", { sums: Float32Array.of(4, 4, 8, 8), counts: Float32Array.of(2) }],
+    ["blk.9.only.weight", { sums: Float32Array.of(5), counts: Float32Array.of(1) }],
+  ]);
+  return { path: "o.dat", format: "dat", datasets: ["old.txt"], n_chunks: 3, chunk_size: 0, sums };
+}
+
+Deno.test("mergeImatrices() adds files of both formats: a call is a chunk's rows of every matrix", () => {
+  for (const files of [[sample("a"), sampleDat()], [sampleDat(), sample("a")]]) {
+    const merged = mergeImatrices(files, "x");
+    assert.deepEqual([merged.format, merged.chunk_size, merged.n_chunks], ["gguf", 512, 5]);
+    assert.deepEqual(merged.sums.get("blk.0.attn_q.weight"), {
+      sums: Float32Array.of(2 + 3 * 512, 4 + 6 * 512, 6 + 9 * 512),
+      counts: Float32Array.of(2 + 3 * 512),
+    });
+    assert.deepEqual(merged.sums.get("blk.0.ffn_up_exps.weight"), {
+      sums: Float32Array.of(3 + 4 * 512, 3 + 4 * 512, 8 * 512, 8 * 512),
+      counts: Float32Array.of(3 + 2 * 512, 2 * 512),
+    });
+    assert.deepEqual(merged.sums.get("blk.9.only.weight"), {
+      sums: Float32Array.of(2560),
+      counts: Float32Array.of(512),
+    });
+  }
+  const both = mergeImatrices([sampleDat(), sampleDat()], "x");
+  assert.deepEqual([both.format, both.sums.get("blk.9.only.weight")!.sums[0]], ["dat", 10]);
+  assert.throws(() => mergeImatrices([{ ...sample("a"), chunk_size: 0 }, sampleDat()], "x"), FormatError);
+});
+
+Deno.test("convertImatrix() and writeImatrix() give the old format: means times calls, 1 for what was not reached", () =>
+  withFolder((folder) => {
+    const sums = new Map([
+      ["a_exps.weight", { sums: Float32Array.of(2048, 512, 9, 9), counts: Float32Array.of(1024, 0) }],
+      ["b.weight", { sums: Float32Array.of(513), counts: Float32Array.of(513) }],
+    ]);
+    const old = convertImatrix({ ...sample("a"), sums }, "dat"), path = folder + "o.dat";
+    writeImatrix(old, path);
+    assert.deepEqual(readImatrix(path), {
+      ...old,
+      path,
+      sums: new Map([
+        ["a_exps.weight", { sums: Float32Array.of(4, 1, 2, 2), counts: Float32Array.of(2) }],
+        ["b.weight", { sums: Float32Array.of(2), counts: Float32Array.of(2) }],
+      ]),
+    });
+    assert.deepEqual([old.n_chunks, old.datasets, old.chunk_size], [2, ["text.txt"], 0]);
+    assert.equal(convertImatrix(old, "dat"), old);
+    assert.throws(() => convertImatrix(old, "gguf"), FormatError);
+    assert.throws(() => convertImatrix({ ...sample("a"), chunk_size: 0 }, "dat"), FormatError);
+  }));
 
 Deno.test("imatrixStatistics() describes each entry", () => {
   const [q, up] = imatrixStatistics(sample());
