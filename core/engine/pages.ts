@@ -111,7 +111,7 @@ export class PageList {
   }
 
   /** Gives back the pages that no position from `length` on can reach. */
-  settle(length = this.#length): void {
+  settle(length: number = this.#length): void {
     const { window } = this.kind;
     if (window === 0 || this.kind.state) return;
     const reach = Math.floor(Math.max(0, Math.min(length, this.#length) - window + 1) / this.pool.page_size);
