@@ -289,6 +289,7 @@ void Compiler::emit(uint32_t i) {
     case BL_OP_TARGET_LOGPROB: return emit_target_logprob(op);
     case BL_OP_ROPE:
     case BL_OP_STREAM_WRITE:
+    case BL_OP_SQUARES:  // the engine refuses to collect on a card before anything is loaded
     case BL_OP_COUNT: break;
   }
   fail(BL_ERR_UNSUPPORTED, "Cannot compile for cuda: op %u (%s) has no kernel", i, op_name(op.code));
