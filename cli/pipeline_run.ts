@@ -30,12 +30,6 @@ export interface PipelineRun {
 
 /** The command and flags of a step's words, as the command line would have them. */
 function invocation(run: PipelineRun, step: Step, argv: readonly string[]) {
-  if (argv[0] === "imatrix" && argv[1] === "collect" && !run.commands.some((c) => c.name === "imatrix-collect")) {
-    throw new UsageError("usage.recipe", `Cannot run step ${step.id}: this build collects no importance`, {
-      at: { step: step.id, field: "imatrix.texts" },
-      hint: 'give an importance matrix that is there: "imatrix": {"file": FILE}',
-    });
-  }
   const parsed = parseArgs(argv, run.commands, "");
   if (parsed.kind !== "run") throw new Error(`the words of ${step.id} are no command: ${argv.join(" ")}`);
   return parsed;

@@ -103,6 +103,23 @@ Deno.test("the whole pipeline: checkpoint to report and upload in one command, a
   assert.ok(plan.steps.every((s: any) => s.state === "done" && s.measured));
 });
 
+Deno.test("importance is collected on the way, and weighs what is quantized with it", async () => {
+  const more = {
+    imatrix: { texts: [TEXT], flags: ["--ctx-size", "64"] },
+    quantize: ["IQ2_S", { type: "Q4_0", imatrix: false }],
+    splice: [],
+  };
+  const path = recipe("weighed", more);
+  const first = await run(path);
+  assert.equal(first.code, 0, first.err);
+  assert.deepEqual(first.documents.at(-1).ran.slice(0, 4), ["prepare", "imatrix", "quantize IQ2_S", "quantize Q4_0"]);
+  const alone = `${dir}/weighed-alone.gguf`, matrix = `${dir}/weighed/bloom-nano.imatrix.gguf`;
+  const words = ["--imatrix", matrix, await bloomNano("bf16"), alone, "IQ2_S", "--device", "cpu"];
+  assert.equal((await bloomery(["quantize", ...words])).code, 0);
+  assert.deepEqual(sha256(read("weighed/bloom-nano-IQ2_S.gguf")), sha256(Deno.readFileSync(alone)));
+  assert.deepEqual((await run(path)).documents.at(-1).ran, []);
+});
+
 Deno.test("a pipeline that is killed anywhere goes on to the same files", async () => {
   const path = recipe("killed");
   /** Runs until a step is done, some milliseconds more, and kills it. */
