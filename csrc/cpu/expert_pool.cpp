@@ -142,7 +142,7 @@ void ExpertPool::ask(uint32_t i, uint64_t parts, bool urgent) {
   parts &= ~(s.ready | s.reading);
   s.reading |= parts;
   s.failed &= ~parts;
-  for (uint32_t part = 0; parts >> part != 0; part++)
+  for (uint32_t part = 0; part < MAX_PARTS && parts >> part != 0; part++)
     if ((parts >> part) & 1) reads_[urgent ? 0 : 1].push_back({i, part});
   if (parts != 0) asked_.notify_all();
 }
