@@ -31,6 +31,15 @@ export const FIELDS: Readonly<Record<string, string>> = {
   conv_ids: "The same",
   reasoning_budget_message: "Text before the tag that ends reasoning at its limit",
   embd_normalize: "Norm that becomes 1; -1 none, 0 makes the largest value 32760; default: `--embd-normalize`",
+  format: "`json`, or a JSON schema of the answer",
+  options:
+    "Settings of the sampler under ollama's names; `num_predict` is the most tokens; what the server decides (`num_ctx`, ...) is ignored",
+  think: "Whether the model reasons first, or how hard",
+  keep_alive: "Ignored: the model stays loaded",
+  raw: "The prompt as it stands, without the template",
+  images: "Refused",
+  template: "Refused: see `--chat-template`",
+  truncate: "Ignored",
   encoding_format: "`base64`: little-endian 32-bit floats",
   stream: "Send the answer as it comes, as server-sent events",
   stream_options: "`include_usage` adds a last event with the usage",
@@ -325,6 +334,32 @@ export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
     summary: "vectors of texts, in llama-server's form",
     details:
       '`[{"index": 0, "embedding": [[...]]}]`: one row a text, or one a token where nothing is pooled (not normalised).',
+  },
+  "/api/version": { summary: "ollama's API: the version", details: '`{"version": "..."}`.' },
+  "/api/tags": { summary: "ollama's API: the model", details: "One model, whose name ends in `:latest`." },
+  "/api/ps": { summary: "ollama's API: what is loaded", details: "The model; it stays loaded." },
+  "/api/show": {
+    summary: "ollama's API: facts of the model",
+    details: "`template`, `details`, `model_info`, `capabilities`.",
+  },
+  "/api/chat": {
+    summary: "ollama's API: an answer to a conversation",
+    details:
+      "Lines of JSON, or one object with `stream: false`. Any `model` is answered by the one there is; without messages it says that the " +
+      'model is loaded. A call comes whole. Errors are `{"error": "..."}`.',
+    fields: {
+      stream: "Lines as they come; default true",
+      messages: "`role`, `content`, `thinking`, `tool_calls`, `tool_name`; `images` are refused",
+    },
+  },
+  "/api/generate": {
+    summary: "ollama's API: an answer to a prompt",
+    details: "As /api/chat, with `response` in place of `message`. `suffix`, `images` and `template` are refused.",
+    fields: { stream: "Lines as they come; default true" },
+  },
+  "/api/embed": {
+    summary: "ollama's API: vectors of texts",
+    details: "As /v1/embeddings; `truncate` is ignored: what is too long is an error.",
   },
   "/v1/reranking": { summary: "scores of texts for a question, which this server cannot give", details: "501." },
   "/tokenize": { summary: "ids of a text", details: '`{"tokens": [...]}`: ids, or `{id, piece}` with `with_pieces`.' },

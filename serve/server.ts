@@ -26,6 +26,18 @@ import { health, model, models, props, slots } from "./routes_info.ts";
 import { infill, infillSchema } from "./infill.ts";
 import { control, controlSchema } from "./routes_control.ts";
 import { embedding, embeddings, embeddingSchema, embeddingsSchema, rerank } from "./routes_embeddings.ts";
+import { ollamaChatSchema, ollamaGenerateSchema } from "./ollama.ts";
+import {
+  ollamaChat,
+  ollamaEmbed,
+  ollamaEmbedSchema,
+  ollamaErrorBody,
+  ollamaGenerate,
+  ollamaPs,
+  ollamaShow,
+  ollamaTags,
+  ollamaVersion,
+} from "./routes_ollama.ts";
 import { Embedder, type Pooling } from "./embedder.ts";
 import { predict } from "./routes_predict.ts";
 import { deleteStream, lookupSchema, lookupStreams, readStream } from "./routes_streams.ts";
@@ -196,6 +208,19 @@ export const ROUTES: readonly Route[] = [
   { method: "POST", paths: ["/v1/embeddings"], handler: embeddings, body: embeddingsSchema },
   { method: "POST", paths: ["/embedding", "/embeddings"], handler: embedding, body: embeddingSchema },
   { method: "POST", paths: ["/rerank", "/reranking", "/v1/rerank", "/v1/reranking"], handler: rerank },
+  { method: "GET", paths: ["/api/version"], handler: ollamaVersion, errors: ollamaErrorBody },
+  { method: "GET", paths: ["/api/tags"], handler: ollamaTags, errors: ollamaErrorBody },
+  { method: "GET", paths: ["/api/ps"], handler: ollamaPs, errors: ollamaErrorBody },
+  { method: "POST", paths: ["/api/show"], handler: ollamaShow, errors: ollamaErrorBody },
+  { method: "POST", paths: ["/api/chat"], handler: ollamaChat, body: ollamaChatSchema, errors: ollamaErrorBody },
+  {
+    method: "POST",
+    paths: ["/api/generate"],
+    handler: ollamaGenerate,
+    body: ollamaGenerateSchema,
+    errors: ollamaErrorBody,
+  },
+  { method: "POST", paths: ["/api/embed"], handler: ollamaEmbed, body: ollamaEmbedSchema, errors: ollamaErrorBody },
   { method: "POST", paths: ["/tokenize"], handler: tokenize, body: tokenizeSchema },
   { method: "POST", paths: ["/detokenize"], handler: detokenize, body: detokenizeSchema },
   { method: "POST", paths: ["/apply-template"], handler: applyTemplate, body: conversationSchema },
