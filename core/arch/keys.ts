@@ -6,7 +6,18 @@
 import { ModelError } from "../errors.ts";
 import type { GgufTensor } from "../gguf/header.ts";
 import type { Metadata } from "../gguf/metadata.ts";
+import type { AdapterShape } from "../program/adapter.ts";
 import type { FileRange } from "../program/backend.ts";
+
+/** An adapter as it is listed. */
+export interface AdapterInfo {
+  /** Of its file. */
+  readonly path: string;
+  /** What it was made for, where its file says so. */
+  readonly task_name: string;
+  /** What prompts should begin with, where its file says so. */
+  readonly prompt_prefix: string;
+}
 
 /** A tensor of a model, wherever its bytes are. */
 export type ModelTensor = Pick<GgufTensor, "name" | "type" | "ne" | "bytes">;
@@ -34,6 +45,8 @@ export interface ModelFile {
   readTensor(t: ModelTensor): Uint8Array;
   /** Where a tensor's bytes are; undefined where no file has them as they are. */
   place(t: ModelTensor): FileRange | undefined;
+  /** Adapters whose tensors are found beside the model's own. */
+  readonly adapters?: readonly (AdapterInfo & AdapterShape & { readonly changes: readonly string[] })[];
 }
 
 /** What a model is loaded from: a GGUF file, or a checkpoint seen as the file it would become. */

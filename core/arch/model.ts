@@ -4,6 +4,7 @@
  * @module
  */
 import { ModelError } from "../errors.ts";
+import { adapterTensor } from "../program/adapter.ts";
 import {
   type BindProblem,
   type Bucket,
@@ -70,6 +71,21 @@ function dryRun(
   return { used: op.finish(), problems: op.problems };
 }
 
+/** An adapter that would change nothing of what it was made to change is not this model's. */
+function refuseUnusedAdapters(file: ModelFile, used: ReadonlySet<string>): void {
+  file.adapters?.forEach(({ path, changes }, i) => {
+    const unused = changes.filter((name) => !used.has(adapterTensor(i, name, "a")));
+    if (unused.length === 0) return;
+    const text = `Cannot use ${path} with ${file.name}: it changes ${
+      some(unused)
+    }, which the model does not multiply by`;
+    throw new ModelError("model.adapter", text, {
+      at: { file: path, tensors: unused },
+      hint: "give an adapter of this model",
+    });
+  });
+}
+
 /** Tensors that are in the file for readers of other versions or for image tokens, and change nothing. */
 const WITHOUT_EFFECT =
   /^(rope_freqs\.weight|rope_factors_(long|short)\.weight|blk\.\d+\.(attn_rot_embd\.weight|rope_freqs\.weight|exp_probs_b_vl\.bias)|.*\.input_scale)$/;
@@ -89,6 +105,7 @@ export function bindModel(file: ModelFile, collects?: Model["collects"]): Model 
   if (problems.length + draft.problems.length > 0) refuseProblems(file, spec, [...problems, ...draft.problems]);
 
   const known = new Set([...used.weights, ...draft.used.weights].map((w) => w.name));
+  refuseUnusedAdapters(file, known);
   const unused = file.tensors.map((t) => t.name).filter((t) => !known.has(t) && !WITHOUT_EFFECT.test(t));
   const beyond = unused.filter((t) => Number(/^blk\.(\d+)\./.exec(t)?.[1] ?? -1) >= spec.n_layer);
   if (beyond.length > 0) {
@@ -135,20 +152,29 @@ export const OUTPUTS = {
 export const HIDDEN = "hidden";
 
 /** The forward pass up to the head, for embeddings: no row of logits is computed. */
-export function buildHidden(model: Pick<Model, "file" | "arch" | "spec">, bucket: Bucket, device: number): Program {
-  const op = new Ops(bucket, model.file, device);
+export function buildHidden(
+  model: Pick<Model, "file" | "arch" | "spec">,
+  bucket: Bucket,
+  device: number,
+  adapters?: readonly number[],
+): Program {
+  const op = new Ops(bucket, model.file, device, undefined, adapters);
   model.arch.build(op, model.spec);
   return op.finishBeforeHead(HIDDEN);
 }
 
-/** The forward pass for one shape bucket, with the outputs above. */
+/**
+ * The forward pass for one shape bucket, with the outputs above.
+ * @param adapters Which of the file's adapters take part; left out: all.
+ */
 export function buildProgram(
   model: Pick<Model, "file" | "arch" | "spec" | "collects">,
   bucket: Bucket,
   topK: number,
   device: number,
+  adapters?: readonly number[],
 ): Program {
-  const op = new Ops(bucket, model.file, device, model.collects);
+  const op = new Ops(bucket, model.file, device, model.collects, adapters);
   const logits = op.wanted_rows(model.arch.build(op, model.spec));
   const top = op.top_k(logits, topK);
   op.output(OUTPUTS.ids, top.ids);

@@ -189,9 +189,12 @@ export class Engine implements Disposable {
     return engine;
   }
 
-  /** A sequence without tokens. Dispose of it to give its pages back. */
-  createSequence(): Sequence {
-    return new Sequence(this.#owner);
+  /**
+   * A sequence without tokens. Dispose of it to give its pages back.
+   * @param adapters How much of each of the model's adapters its tokens are computed with; none where left out.
+   */
+  createSequence(adapters: readonly number[] = []): Sequence {
+    return new Sequence(this.#owner, undefined, [], adapters);
   }
 
   /**
@@ -216,7 +219,7 @@ export class Engine implements Disposable {
     }
     snapshot.caches.forEach(({ places }, i) => i < this.#pools.length && this.#makeRoom(i, () => places.length));
     const lists = restoreSnapshot(snapshot, this.#pools, this.plan.caches, this.caches);
-    return new Sequence(this.#owner, lists, [...snapshot.tokens]);
+    return new Sequence(this.#owner, lists, [...snapshot.tokens], snapshot.adapters);
   }
 
   /**
@@ -429,7 +432,8 @@ export class Engine implements Disposable {
     });
 
     const hidden = requests[0]?.want === "hidden";
-    const { program, handle } = this.#program(n_tok, outRows.length, hidden);
+    const scales = parts.map((p) => requests[p.request].sequence.adapters);
+    const { program, handle } = this.#program(n_tok, outRows.length, hidden, scales);
     const n_page: number[] = [], pages: Int32Array[] = [];
     this.caches.forEach((_, c) => {
       const lists = parts.map((p) => requests[p.request].sequence.lists[c].ids);
@@ -452,7 +456,13 @@ export class Engine implements Disposable {
         const out = d.type === "i32" ? new Int32Array(n_tok * d.n) : new Float32Array(n_tok * d.n);
         for (let t = 0; t < n_tok; t++) {
           const known = requests[parts[seqs[t]].request].sequence.tokens;
-          d.row(out, t * d.n, positions[t], (back) => known[positions[t] - back] ?? -1);
+          d.row(
+            out,
+            t * d.n,
+            positions[t],
+            (back) => known[positions[t] - back] ?? -1,
+            (adapter) => scales[seqs[t]][adapter] ?? 0,
+          );
         }
         return out;
       }),
@@ -489,16 +499,25 @@ export class Engine implements Disposable {
     });
   }
 
-  /** The program of the smallest bucket that holds a step; made at first use. */
-  #program(n_tok: number, n_out: number, hidden: boolean): { program: Program; handle: ProgramHandle } {
+  /**
+   * The program of the smallest bucket that holds a step, with the adapters that any of its sequences has; made at first use.
+   * A sequence without one of them gets zeros of it, so its answer does not depend on who shares the step.
+   */
+  #program(
+    n_tok: number,
+    n_out: number,
+    hidden: boolean,
+    scales: readonly (readonly number[])[],
+  ): { program: Program; handle: ProgramHandle } {
     const bucket = bucketOf(n_tok, n_out, this.n_ctx);
-    const key = `${bucket.n_tok},${bucket.n_out},${hidden}`;
+    const adapters = [...this.file.adapters?.keys() ?? []].filter((i) => scales.some((s) => (s[i] ?? 0) !== 0));
+    const key = `${bucket.n_tok},${bucket.n_out},${hidden},${adapters}`;
     const known = this.#programs.get(key);
     if (known) return known;
     const device = this.plan.device.index;
     const program = hidden
-      ? buildHidden(this.model, bucket, device)
-      : buildProgram(this.model, bucket, this.topK, device);
+      ? buildHidden(this.model, bucket, device, adapters)
+      : buildProgram(this.model, bucket, this.topK, device, adapters);
     const weights = program.weights.map((w) => this.#residency?.tensor(w.name) ?? this.#weights.get(w.name)!);
     const handle = this.backend.createProgram(program, weights, this.caches);
     const made = { program, handle };

@@ -50,6 +50,8 @@ export class Sequence implements Disposable {
     readonly owner: SequenceOwner,
     lists?: PageList[],
     tokens: number[] = [],
+    /** How much of each of the model's adapters its tokens are computed with; none where left out. */
+    readonly adapters: readonly number[] = [],
   ) {
     this.#lists = lists ?? owner.lists();
     this.#tokens = tokens;
@@ -159,7 +161,7 @@ export class Sequence implements Disposable {
 
   /** A second sequence with the same tokens and kept points, sharing pages until either writes. */
   fork(): Sequence {
-    const copy = new Sequence(this.owner, this.lists.map((l) => l.fork()), [...this.#tokens]);
+    const copy = new Sequence(this.owner, this.lists.map((l) => l.fork()), [...this.#tokens], this.adapters);
     for (const k of this.#kept) copy.#addPoint(k.length, k.lists);
     return copy;
   }

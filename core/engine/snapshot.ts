@@ -10,6 +10,8 @@ import type { Sequence } from "./sequence.ts";
 /** A sequence outside the engine. */
 export interface Snapshot {
   readonly tokens: readonly number[];
+  /** How much of each of the model's adapters they were computed with. */
+  readonly adapters: readonly number[];
   /** For each cache: which pages of the sequence, and their bytes. */
   readonly caches: readonly { readonly places: readonly number[]; readonly data: Uint8Array }[];
 }
@@ -17,6 +19,7 @@ export interface Snapshot {
 export function takeSnapshot(sequence: Sequence, caches: readonly CacheHandle[]): Snapshot {
   return {
     tokens: [...sequence.tokens],
+    adapters: sequence.adapters,
     caches: sequence.lists.map((list, i) => {
       const held = list.held();
       return { places: held.map((h) => h.at), data: caches[i].readPages(held.map((h) => h.page)) };

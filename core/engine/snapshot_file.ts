@@ -2,7 +2,7 @@
  * A snapshot as one run of bytes, for a file: what it is a snapshot of, then tokens and pages.
  *
  *   magic "BLOOMSEQ" · u32 version · u32 length of the header · SHA-256 of all that follows
- *   header, JSON: { model, build, n_tokens, caches: [{ places, bytes }] }
+ *   header, JSON: { model, build, n_tokens, adapters, caches: [{ places, bytes }] }
  *   tokens, i32 each · the pages of each cache
  *
  * Numbers are little-endian. Bits of a cache mean something only to the weights and the arithmetic that made them, so both are named.
@@ -21,16 +21,16 @@ export interface SnapshotOwner {
 }
 
 const MAGIC = new TextEncoder().encode("BLOOMSEQ");
-const VERSION = 1;
+const VERSION = 2;
 const FIXED = 48;
 /** Longest header; that of a million pages has about 7 MB. */
 const MAX_HEADER = 64 << 20;
 
 export async function encodeSnapshot(snapshot: Snapshot, owner: SnapshotOwner): Promise<Uint8Array<ArrayBuffer>> {
   const caches = snapshot.caches.map(({ places, data }) => ({ places, bytes: data.length }));
-  const { model, build } = owner;
+  const { model, build } = owner, { adapters } = snapshot;
   const header = new TextEncoder().encode(
-    JSON.stringify({ model, build, n_tokens: snapshot.tokens.length, caches }),
+    JSON.stringify({ model, build, n_tokens: snapshot.tokens.length, adapters, caches }),
   );
   const data = snapshot.caches.reduce((n, c) => n + c.data.length, 0);
   const out = new Uint8Array(FIXED + header.length + 4 * snapshot.tokens.length + data);
@@ -92,6 +92,7 @@ export async function decodeSnapshot(
   at += 4 * n_tokens;
   return {
     tokens,
+    adapters: header.adapters,
     caches: caches.map(({ places, bytes: n }) => {
       const data = bytes.subarray(at, at + n);
       at += n;
@@ -102,6 +103,7 @@ export async function decodeSnapshot(
 
 interface Header extends SnapshotOwner {
   n_tokens: number;
+  adapters: number[];
   caches: { places: number[]; bytes: number }[];
 }
 
@@ -110,6 +112,7 @@ function headerOf(bytes: Uint8Array): Header | undefined {
   try {
     const h = parseJson(new TextDecoder("utf-8", { fatal: true }).decode(bytes)) as Partial<Header>;
     const good = typeof h.model === "string" && typeof h.build === "string" && isCount(h.n_tokens) &&
+      Array.isArray(h.adapters) && h.adapters.every((a) => typeof a === "number") &&
       Array.isArray(h.caches) &&
       h.caches.every((c) => isCount(c?.bytes) && Array.isArray(c.places) && c.places.every(isCount));
     return good ? h as Header : undefined;

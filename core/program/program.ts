@@ -10,6 +10,7 @@
  * @module
  */
 import { type GgmlType, ggmlType } from "../gguf/types.ts";
+import { adapterFactor, type AdapterShape, adapterTensor } from "./adapter.ts";
 import {
   DELTA_RULE,
   type DeltaRule,
@@ -123,8 +124,15 @@ export interface DerivedInput {
   /**
    * Writes the row of one token to `out[at ..]`.
    * @param token `token(0)` is the row's id, `token(1)` the one before it; -1 before the beginning
+   * @param scale How much of an adapter the row's sequence has
    */
-  row(out: Int32Array | Float32Array, at: number, position: number, token: (back: number) => number): void;
+  row(
+    out: Int32Array | Float32Array,
+    at: number,
+    position: number,
+    token: (back: number) => number,
+    scale: (adapter: number) => number,
+  ): void;
 }
 
 /** The most rows of one step and the longest sequence, for which a program is laid out. */
@@ -168,6 +176,8 @@ export interface Program extends Bucket {
 /** What a program asks of a model file: its headers. */
 export interface WeightSource {
   find(name: string): { readonly type: GgmlType; readonly ne: readonly number[] } | undefined;
+  /** Adapters whose tensors are there too, as `adapterTensor` names them. */
+  readonly adapters?: readonly AdapterShape[];
 }
 
 /** A tensor that the file lacks or has in another shape. */
@@ -254,12 +264,14 @@ export class Ops {
    * @param device Index of the device that runs the program.
    * @param collects Which weights' inputs are summed up. A program that collects computes every row to the end, as `collect` has to
    * see them all.
+   * @param adapters Which of the source's adapters are used; left out: all.
    */
   constructor(
     readonly bucket: Bucket,
     readonly source: WeightSource,
     readonly device = 0,
     readonly collects?: (weight: string) => boolean,
+    readonly adapters: readonly number[] = [...source.adapters?.keys() ?? []],
   ) {
     const { n_tok, n_out } = bucket;
     this.tokens = this.#input(I32, [n_tok], INPUT.TOKENS, "tok");
@@ -332,7 +344,12 @@ export class Ops {
   get_rows(table: T, ids: T, options: { host?: boolean } = {}): T {
     this.#use(table, options.host ? USE.ROWS | USE.HOST : USE.ROWS);
     const type = this.#tensors[table.id].type.name === "i32" ? I32 : F32;
-    return this.#op("GET_ROWS", [table, ids], [table.ne[0], ...ids.ne], [], ids.rows, type);
+    const y = this.#op("GET_ROWS", [table, ids], [table.ne[0], ...ids.ne], [], ids.rows, type);
+    return this.#adapted(table, y, ([n_rank]) => ({
+      a: [n_rank, table.ne[1]],
+      b: [n_rank, table.ne[0]],
+      apply: (a, b, scale) => this.mul_mat(b, scale(this.get_rows(a, ids))),
+    }));
   }
 
   /** The rows a step wants results of. */
@@ -391,7 +408,12 @@ export class Ops {
     this.#want(w.ne[0] === x.ne[0] && (!batched || (w.ne[2] === x.ne[1] && x.ne.length === 3)), "mul_mat", w, x);
     this.#use(w, USE.MUL_MAT);
     this.#collect(w, x);
-    return this.#op("MUL_MAT", [w, x], [w.ne[1] ?? 1, ...x.ne.slice(1)], [], x.rows);
+    const y = this.#op("MUL_MAT", [w, x], [w.ne[1] ?? 1, ...x.ne.slice(1)], [], x.rows);
+    return this.#adapted(w, y, ([, n_rank]) => ({
+      a: [w.ne[0], n_rank, ...w.ne.slice(2)],
+      b: [n_rank, w.ne[1] ?? 1, ...w.ne.slice(2)],
+      apply: (a, b, scale) => this.mul_mat(b, scale(this.mul_mat(a, x))),
+    }));
   }
 
   /** Each row through its experts: W `[n_in, n_out, n_expert]`, x `[n_in, R]` or `[n_in, k, R]` -> `[n_out, k, R]`. */
@@ -401,7 +423,12 @@ export class Ops {
     this.#want(w.ne[0] === x.ne[0] && (rows.ne[1] === 1 || rows.ne[1] === k), "mul_mat_id", w, x, ids);
     this.#use(w, USE.MUL_MAT);
     this.#collect(w, rows, ids);
-    return this.#op("MUL_MAT_ID", [w, rows, ids], [w.ne[1], k, R], [], x.rows);
+    const y = this.#op("MUL_MAT_ID", [w, rows, ids], [w.ne[1], k, R], [], x.rows);
+    return this.#adapted(w, y, ([, n_rank]) => ({
+      a: [w.ne[0], n_rank, w.ne[2]],
+      b: [n_rank, w.ne[1], w.ne[2]],
+      apply: (a, b, scale) => this.mul_mat_id(b, scale(this.mul_mat_id(a, rows, ids)), ids),
+    }));
   }
 
   /**
@@ -741,6 +768,47 @@ export class Ops {
     const made = { ...desc, cache, stream, window };
     this.#streams.set(desc.name, made);
     return made;
+  }
+
+  /**
+   * `y` of a weight's product or rows, plus what the adapters in use add to it.
+   * @param pair From the shape of an adapter's A: the shapes that A and B must have, and how they are applied.
+   */
+  #adapted(
+    w: T,
+    y: T,
+    pair: (a: readonly number[]) => {
+      a: readonly number[];
+      b: readonly number[];
+      apply: (a: T, b: T, scale: (inner: T) => T) => T;
+    },
+  ): T {
+    const desc = this.#tensors[w.id];
+    if (this.adapters.length === 0 || desc.kind !== KIND.WEIGHT || this.#weights[desc.ref].constant) return y;
+    const { name } = this.#weights[desc.ref];
+    for (const i of this.adapters) {
+      const of = (part: "a" | "b") => adapterTensor(i, name, part);
+      const found = this.source.find(of("a"));
+      if (!found) continue;
+      const { a, b, apply } = pair(found.ne), n_rank = b[0];
+      const scale = (inner: T) => this.mul(inner, this.#adapterScale(i, n_rank, inner));
+      y = this.add(y, apply(this.#fileWeight(of("a"), a, {}, true)!, this.#fileWeight(of("b"), b, {}, true)!, scale));
+    }
+    return y;
+  }
+
+  /** How much of an adapter each row's sequence has, for matrices of a rank: as many axes of 1 as `like` needs, then R. */
+  #adapterScale(adapter: number, n_rank: number, like: T): T {
+    const factor = adapterFactor(this.source.adapters![adapter], n_rank), ones = like.ne.slice(1).map(() => 1);
+    const scale = this.derived({
+      name: `adapter.${adapter}.scale.${factor}.${ones.length}`,
+      type: "f32",
+      limit: 0,
+      row: (out, at, _position, _token, scale) => {
+        out[at] = factor * scale(adapter);
+      },
+    }, ones);
+    return like.rows === "out" ? this.#op("GET_ROWS", [scale, this.outRows], [1, this.bucket.n_out], [], "out") : scale;
   }
 
   /** Sums up the inputs of a weight; those of several weights once. */
