@@ -5,6 +5,7 @@
  */
 import type { SamplingParams } from "../core/sampling/mod.ts";
 import type { Flag } from "./command.ts";
+import { ADAPTER_FLAGS } from "./adapter_flags.ts";
 import { PLACE_FLAGS } from "./place_flags.ts";
 
 export const COMMON = {
@@ -170,6 +171,7 @@ export const MODEL_FLAGS: readonly Flag[] = [
   COMMON.cacheTypeV,
   COMMON.gpuLayers,
   ...PLACE_FLAGS,
+  ...ADAPTER_FLAGS,
   COMMON.verbose,
   COMMON.config,
 ];

@@ -101,7 +101,6 @@ export const LLAMA_MODEL_FLAGS: readonly Flag[] = [
   value("video-fps", PICTURES, { env: "LLAMA_ARG_VIDEO_FPS" }),
   value("video-timestamp-interval", PICTURES, { env: "LLAMA_ARG_VIDEO_TIMESTAMP_INTERVAL" }),
   value("video-ffmpeg-dir", PICTURES, { env: "LLAMA_ARG_VIDEO_FFMPEG_DIR" }),
-  toggle("lora-init-without-apply", "there are no adapters to apply"),
   toggle("jinja", "chat templates are always Jinja", { off: [], env: "LLAMA_ARG_JINJA" }),
   toggle("backend-sampling", "sampling runs where it is fastest", { alias: ["bs"], env: "LLAMA_ARG_BACKEND_SAMPLING" }),
   toggle("log-disable", "see --quiet"),
@@ -190,8 +189,6 @@ export const LLAMA_CLI_FLAGS: readonly Flag[] = [
 
 /** Flags that would change answers in a way that is not there; accepting them silently would be wrong. */
 export const REFUSED: Readonly<Record<string, string>> = {
-  "lora": "adapters are not supported; merge the adapter into the model",
-  "lora-scaled": "adapters are not supported; merge the adapter into the model",
   "control-vector": "control vectors are not supported",
   "control-vector-scaled": "control vectors are not supported",
   "mmproj": "images and audio are not supported",

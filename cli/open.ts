@@ -2,9 +2,13 @@
  * Opens the model that a command's flags name, with a loading bar.
  * @module
  */
+import { withAdapters } from "../core/arch/adapter.ts";
+import type { ModelSource } from "../core/arch/mod.ts";
 import type { LanguageModel } from "../core/language_model.ts";
 import type { OpenedModel } from "../ffi/mod.ts";
 import { type CacheType, describePlan, shortPlan } from "../core/plan/plan.ts";
+import type { Backend } from "../core/program/backend.ts";
+import { adapterPaths, openAdapters, type ScaledPath } from "./adapter_flags.ts";
 import type { Flags } from "./command.ts";
 import type { Io } from "./io.ts";
 import { modelPath, openSource } from "./model_file.ts";
@@ -50,10 +54,28 @@ export interface OpenOptions {
   n_out?: number;
   /** Candidates of a row. */
   topK?: number;
+  /** Adapters wait for someone to say how much of each is used. */
+  adaptersOff?: boolean;
   /** Weights whose inputs the engine sums up. */
   collect?: (weight: string) => boolean;
   /** Checks of the command that need no weights: a user should not wait for a model to load and then read an error. */
   beforeWeights?: (model: LanguageModel) => void | Promise<void>;
+}
+
+/** A model's headers, with those of its adapters. */
+async function openAdapted(
+  path: string,
+  paths: readonly ScaledPath[],
+  io: Io,
+  backend: Backend,
+): Promise<ModelSource> {
+  const source = await openSource(path, io, backend);
+  try {
+    return withAdapters(source, await openAdapters(paths));
+  } catch (error) {
+    source.close();
+    throw error;
+  }
 }
 
 /** Flags: `MODEL_FLAGS`. */
@@ -63,7 +85,8 @@ export async function openModelFromFlags(flags: Flags, io: Io, options: OpenOpti
   const n_ctx = options.n_ctx ?? contextOf(flags);
   let bar: ReturnType<Io["bar"]> | undefined;
   const start = performance.now();
-  const opened = await openModel((backend) => openSource(path, io, backend), {
+  const adapters = adapterPaths(flags);
+  const opened = await openModel((backend) => openAdapted(path, adapters, io, backend), {
     // Only the host sums up inputs: that is what `auto` means then.
     device: options.collect && deviceName(flags) === "auto" ? "cpu" : deviceName(flags),
     threads: threadsOf(flags, io),
@@ -73,6 +96,7 @@ export async function openModelFromFlags(flags: Flags, io: Io, options: OpenOpti
     ...(options.n_out === undefined ? {} : { n_out: options.n_out }),
     ...(options.n_seq === undefined ? {} : { n_seq: options.n_seq }),
     ...await placementOf(flags),
+    adapters: options.adaptersOff ? [] : adapters.map((a) => a.scale),
     ...(options.slots === undefined ? {} : { slots: options.slots }),
     ...(options.topK === undefined ? {} : { topK: options.topK }),
     ...(options.collect === undefined ? {} : { collect: options.collect }),

@@ -120,7 +120,7 @@ Deno.test("parseArgs() suggests what was meant, and says why a flag of llama.cpp
   refused(["sample", "--ctx-szie", "1"], "usage.unknown_flag", /has no flag --ctx-szie/, /did you mean --ctx-size\?/);
   refused(["sample", "-tb", "1"], "usage.unknown_flag", /has no flag -tb/);
   refused(["sample", "- a list"], "usage.unknown_flag", /no flag - a list/, /put -- before/);
-  refused(["sample", "--lora", "x"], "usage.not_supported", /adapters are not supported/);
+  refused(["sample", "--mmproj", "x"], "usage.not_supported", /images and audio are not supported/);
   refused(["sample", "--temp"], "usage.value", /its value is missing/);
   refused(["sample", "--json=1"], "usage.value", /--json takes no value/);
   refused(["sample", "a", "b"], "usage.arguments", /takes one argument, found 2: a, b/);

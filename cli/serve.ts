@@ -110,6 +110,11 @@ export const serve: Command = {
     { name: "quiet", alias: ["q"], type: "bool", help: "no progress and no request log on stderr" },
     { ...PREDICT, help: "most tokens of an answer where a request sets no limit, -1 = as many as the context holds" },
     ...REASONING_FLAGS,
+    {
+      name: "lora-init-without-apply",
+      type: "bool",
+      help: "load adapters and use none of them until a request, or POST /lora-adapters, says how much",
+    },
     ...SAMPLING_FLAGS,
     ...FORM_FLAGS,
     ...ANSWER_FLAGS,
@@ -198,6 +203,7 @@ export const serve: Command = {
         n_out: Math.max(n_slots, 64),
         path,
         n_seq: n_slots,
+        adaptersOff: flags.bool("lora-init-without-apply"),
         ...context,
         beforeWeights(loading) {
           if (chatTemplate === undefined && lacksTemplate(loading)) {

@@ -53,6 +53,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   cache_prompt: "Whether computed beginnings of other prompts may be used; the answer is the same",
   speculative:
     "Whether tokens may be guessed where the server does that (`--draft`); the answer is the same, and may come in fewer steps",
+  lora: "How much of each adapter: `{id, scale}`; none of those that are not named",
   id_slot: "The slot to use, -1 = any",
   grammar: "GBNF grammar of the answer",
   grammar_lazy: "The grammar is in force from one of `grammar_triggers` on, and nothing before",
@@ -143,6 +144,7 @@ export const DEFAULTS: Readonly<Record<string, string>> = {
   cache_prompt: "--cache-prompt",
   reasoning_budget_message: "--reasoning-budget-message",
   speculative: "true",
+  lora: "POST /lora-adapters",
   id_slot: "-1",
   tool_choice: "auto",
   parallel_tool_calls: "true",
@@ -371,12 +373,14 @@ export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
       "with `--props`.",
   },
   "/lora-adapters": {
-    summary: "adapters in force",
-    details: "`[]`: the server loads none.",
+    summary: "adapters of the model, and how much of each a request gets that does not say",
+    details: "`{id, path, task_name, prompt_prefix, scale}` of each file of `--lora` and `--lora-scaled`.",
   },
   "POST /lora-adapters": {
-    summary: "adapters to use",
-    details: 'An array of `{id, scale}`. Only an empty one is accepted: `{"success": true}`.',
+    summary: "how much of each adapter a request gets that does not say",
+    details:
+      'An array of `{id, scale}`; 0 of those that are not named. `{"success": true}`. An id that is not there is a 400. Requests in ' +
+      "one batch may differ; beginnings that were computed with other scales are not reused.",
   },
   "/v1/audio/transcriptions": {
     summary: "texts of speech, which this server cannot write",

@@ -3,6 +3,7 @@
  * @module
  */
 import type { ReasoningFormat } from "../core/chat/reasoning.ts";
+import type { AdapterScale } from "./adapters.ts";
 import type { FormRequest } from "./constraint.ts";
 import type { SamplingRequest } from "./schemas.ts";
 
@@ -21,6 +22,7 @@ export interface AnswerRequest extends SamplingRequest, Limits, FormRequest {
   tools?: readonly unknown[] | undefined;
   cache_prompt?: boolean | undefined;
   speculative?: boolean | undefined;
+  lora?: readonly AdapterScale[] | undefined;
   id_slot?: number | undefined;
   n_keep?: number | undefined;
   n_discard?: number | undefined;

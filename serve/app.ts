@@ -2,6 +2,7 @@
  * What every route uses: the model, the scheduler and the server's defaults. Routes start their answers here.
  * @module
  */
+import { Adapters } from "./adapters.ts";
 import type { AnswerDefaults, AnswerRequest, Limits } from "./answer_request.ts";
 import { type BeforeForm, constraintOf, type FormRequest } from "./constraint.ts";
 import type { Embedder } from "./embedder.ts";
@@ -78,6 +79,8 @@ export class App {
   readonly streams = new StreamStore();
   /** Of answers that run, by their id: functions that end their reasoning, and say whether they did. */
   readonly controlled = new Map<string, (() => boolean)[]>();
+  /** How much of the model's adapters requests get. */
+  readonly adapters: Adapters;
   /** Gives vectors; answers are refused then. */
   readonly embedder: Embedder | undefined;
   readonly #told = new Set<string>();
@@ -87,6 +90,7 @@ export class App {
     this.model = model;
     this.scheduler = scheduler;
     this.settings = settings;
+    this.adapters = new Adapters(model.adapters, model.adapterScales);
   }
 
   /** Warns once about something that a client may send with every request. */
@@ -123,6 +127,7 @@ export class App {
       stops: given.length > 0 ? given : this.settings.stop,
       cachePrompt: request.cache_prompt ?? this.settings.cachePrompt,
       speculative: request.speculative,
+      adapters: this.adapters.of(request.lora),
       slotId: slotId < 0 ? undefined : slotId,
       postProbs: request.post_sampling_probs,
       progress: request.return_progress && request.stream,

@@ -38,6 +38,8 @@ export interface GenerationOptions {
   /** Log-probabilities of the prompt's tokens too. */
   promptLogprobs?: boolean | undefined;
   cachePrompt?: boolean | undefined;
+  /** How much of each of the model's adapters. */
+  adapters?: readonly number[] | undefined;
   /** Tokens may be guessed; default: true. */
   speculative?: boolean | undefined;
   slotId?: number | undefined;
@@ -90,6 +92,7 @@ export class Generation implements Job {
   readonly promptRows: boolean;
   readonly speculative: boolean;
   readonly slotId?: number;
+  readonly adapters: readonly number[] | undefined;
   readonly shift: ContextShift | undefined;
   readonly settings: Readonly<Record<string, unknown>> | undefined;
   /** The seed in use, drawn where the request named none. */
@@ -141,6 +144,7 @@ export class Generation implements Job {
     this.seed = options.sampler.seed;
     this.settings = options.settings && { ...options.settings, seed: this.seed };
     this.shift = options.shift;
+    this.adapters = options.adapters;
     this.cachePrompt = options.cachePrompt ?? true;
     this.speculative = options.speculative ?? true;
     this.promptRows = options.promptLogprobs ?? false;

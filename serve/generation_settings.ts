@@ -3,6 +3,7 @@
  * @module
  */
 import type { Sampler } from "../core/sampling/mod.ts";
+import type { Adapters } from "./adapters.ts";
 import type { AnswerDefaults, AnswerRequest } from "./answer_request.ts";
 import type { ServedModel } from "./language_model.ts";
 import { DRY_BREAKERS } from "./sampling.ts";
@@ -15,7 +16,7 @@ const FRESH_SEED = 0xffffffff;
  * @param seed The one in use; left out, the one that was asked for.
  */
 export function generationSettings(
-  { model, settings }: { model: ServedModel; settings: AnswerDefaults },
+  { model, settings, adapters }: { model: ServedModel; settings: AnswerDefaults; adapters: Adapters },
   request: Partial<AnswerRequest>,
   sampler: Sampler,
   seed?: number,
@@ -71,6 +72,6 @@ export function generationSettings(
     timings_per_token: request.timings_per_token ?? false,
     post_sampling_probs: request.post_sampling_probs ?? false,
     backend_sampling: false,
-    lora: [],
+    lora: adapters.listed(adapters.of(request.lora)),
   };
 }

@@ -3,6 +3,7 @@
  * @module
  */
 import { NAMED_TEMPLATES } from "../core/chat/named_templates.ts";
+import type { AdapterInfo } from "../core/arch/mod.ts";
 import type { Drafter } from "../core/draft/drafter.ts";
 import type { TokenEngine } from "../core/engine/types.ts";
 import { fileTypeName } from "../core/gguf/mod.ts";
@@ -56,6 +57,10 @@ export interface ServedModel {
   readonly fim: Record<"prefix" | "suffix" | "middle" | "repository" | "separator", number | null>;
   /** A digest of the weights and of the caches' types, made at the first use. */
   readonly digest: () => Promise<string>;
+  /** Adapters of the file, in their order. */
+  readonly adapters: readonly AdapterInfo[];
+  /** How much of each a request gets that does not say. */
+  readonly adapterScales: readonly number[];
   /** What the model recommends; requests override it. */
   readonly sampling: Partial<SamplingParams>;
   /** Guesses tokens, so that a step may give several. */
@@ -118,6 +123,8 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
     },
     digest: () =>
       digest ??= modelDigest(file, JSON.stringify(engine.plan.caches.map(({ n_pages: _, ...kind }) => kind))),
+    adapters: (file.adapters ?? []).map(({ path, task_name, prompt_prefix }) => ({ path, task_name, prompt_prefix })),
+    adapterScales: engine.adapters,
     sampling: model.samplingDefaults(),
     drafter: options.drafter,
   };

@@ -1,8 +1,9 @@
 /**
- * A digest of a model's weights, so that what is saved of one is not restored into another.
+ * A digest of a model's weights and its adapters', so that what is saved of one is not restored into another.
  * @module
  */
 import type { ModelSource } from "../core/arch/mod.ts";
+import { adapterTensor } from "../core/program/adapter.ts";
 
 /** Bytes looked at of each tensor: models that were trained apart differ in every tensor's beginning. */
 const SAMPLE = 4096;
@@ -11,7 +12,10 @@ const SAMPLE = 4096;
 export async function modelDigest(file: ModelSource, more: string): Promise<string> {
   const parts: Uint8Array[] = [];
   const encoder = new TextEncoder();
-  for (const tensor of file.tensors) {
+  const adapted = file.adapters?.flatMap(({ changes }, i) =>
+    changes.flatMap((name) => [file.tensor(adapterTensor(i, name, "a")), file.tensor(adapterTensor(i, name, "b"))])
+  );
+  for (const tensor of [...file.tensors, ...adapted ?? []]) {
     parts.push(encoder.encode(`${tensor.name} ${tensor.type.name} ${tensor.ne.join(",")}\n`));
     const place = file.place(tensor); // what is converted while it loads is told by the others
     if (place) parts.push(readSome(place.path, place.offset, place.bytes));

@@ -3,6 +3,7 @@
  * @module
  */
 import type { Snapshot } from "../core/engine/mod.ts";
+import { sameAdapters } from "../core/program/adapter.ts";
 
 export class PromptCache {
   /** Oldest use first. */
@@ -28,9 +29,14 @@ export class PromptCache {
    * Keeps a sequence that is about to go, unless one kept is as good.
    * @param reaches Whether the sequence can be cut back to a length: then it is as good as a shorter one.
    */
-  keep(tokens: readonly number[], snapshot: () => Snapshot, reaches: (length: number) => boolean): void {
+  keep(
+    { tokens, adapters }: Pick<Snapshot, "tokens" | "adapters">,
+    snapshot: () => Snapshot,
+    reaches: (length: number) => boolean,
+  ): void {
     if (tokens.length === 0) return;
     for (const entry of this.#entries) {
+      if (!sameAdapters(entry.adapters, adapters)) continue;
       const common = commonPrefix(entry.tokens, tokens);
       if (common === tokens.length && entry.tokens.length === tokens.length) return this.#touch(entry);
       if (common === entry.tokens.length && reaches(common)) this.#drop(entry);
@@ -45,10 +51,11 @@ export class PromptCache {
     }
   }
 
-  /** The snapshot with the longest common beginning, longer than `least`; none is promised to be cut there. */
-  find(tokens: readonly number[], least: number): Snapshot | undefined {
+  /** The snapshot of the same adapters with the longest common beginning, longer than `least`; none is promised to be cut there. */
+  find({ tokens, adapters }: Pick<Snapshot, "tokens" | "adapters">, least: number): Snapshot | undefined {
     let best: Snapshot | undefined;
     for (const entry of this.#entries) {
+      if (!sameAdapters(entry.adapters, adapters)) continue;
       const common = commonPrefix(entry.tokens, tokens);
       if (common > least) [best, least] = [entry, common];
     }

@@ -2,7 +2,6 @@
  * Routes of llama-server that this server answers with why it does not offer them, and settings that it has none of.
  * @module
  */
-import { z } from "zod";
 import { type App, json } from "./app.ts";
 import { ApiError, badRequest, notSupported } from "./errors.ts";
 import type { Exchange } from "./exchange.ts";
@@ -31,22 +30,5 @@ export function setProps(_app: App, { body }: Exchange): Response {
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw badRequest("The body is not an object", undefined, "invalid_type");
   }
-  return json({ success: true });
-}
-
-const scales = z.array(z.looseObject({ id: z.number(), scale: z.number() }), { error: "expected an array" });
-
-/** GET /lora-adapters: the server has loaded none. */
-export function loraAdapters(): Response {
-  return json([]);
-}
-
-/** POST /lora-adapters: only a list without adapters can be set. */
-export function setLoraAdapters(_app: App, { body }: Exchange): Response {
-  const result = scales.safeParse(parseJsonBody(body));
-  if (!result.success) {
-    throw badRequest("The body is expected to be an array of {id, scale}", undefined, "invalid_type");
-  }
-  if (result.data.length > 0) throw badRequest(`[0].id: there is no adapter ${result.data[0].id}`, "[0].id");
   return json({ success: true });
 }

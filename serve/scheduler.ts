@@ -284,7 +284,7 @@ export class Scheduler {
 
   #keep({ sequence, tokens }: Slot): void {
     if (this.promptCache === undefined || sequence === undefined) return;
-    const computed = tokens.slice(0, sequence.length);
+    const computed = { tokens: tokens.slice(0, sequence.length), adapters: sequence.adapters };
     this.promptCache.keep(computed, () => this.#engine.snapshot(sequence), (n) => sequence.reach(n) === n);
   }
 
@@ -452,7 +452,7 @@ export class Scheduler {
     let n_common = 0;
     for (const slot of this.slots) {
       // Windows and states go back to certain lengths only.
-      const n = slot.sequence?.reach(Math.min(slot.commonPrefix(run.tokens), reusable)) ?? 0;
+      const n = slot.sequence?.reach(Math.min(slot.commonPrefix(run.tokens, run.job.adapters), reusable)) ?? 0;
       const better = n > n_common ||
         (n === n_common && n > 0 && source?.run !== undefined && slot.run === undefined);
       if (better) [source, n_common] = [slot, n];
@@ -461,7 +461,7 @@ export class Scheduler {
     if (this.#takeKept(lru, run, { n_common, reusable, source })) return lru;
     if (source === undefined) {
       this.#giveUp(lru);
-      lru.sequence = this.#engine.createSequence();
+      lru.sequence = this.#engine.createSequence(run.job.adapters);
       return lru;
     }
     const keepsHalf = n_common * 2 >= source.n_computed, similar = n_common >= this.#similarity * run.tokens.length;
@@ -486,7 +486,8 @@ export class Scheduler {
     run: Run,
     { n_common, reusable, source }: { n_common: number; reusable: number; source: Slot | undefined },
   ): boolean {
-    const kept = this.promptCache?.find(run.tokens.slice(0, reusable), n_common);
+    const beginning = { tokens: run.tokens.slice(0, reusable), adapters: run.job.adapters ?? [] };
+    const kept = this.promptCache?.find(beginning, n_common);
     if (kept === undefined) return false;
     let sequence: TokenSequence;
     try {

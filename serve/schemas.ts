@@ -86,6 +86,7 @@ const generationShape = {
   stop,
   cache_prompt: opt(z.boolean()),
   speculative: opt(z.boolean()),
+  lora: opt(z.array(z.looseObject({ id: integer, scale: number }))),
   id_slot: opt(integer.refine((n) => n >= -1, { error: "expected -1 (any) or a slot's number" })),
   grammar: opt(z.string()),
   grammar_lazy: opt(z.boolean()),

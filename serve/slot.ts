@@ -8,6 +8,7 @@
  */
 import type { Draft } from "../core/draft/drafter.ts";
 import type { TokenSequence } from "../core/engine/types.ts";
+import { sameAdapters } from "../core/program/adapter.ts";
 
 /** One output row: the candidates of the next token. Views into a step's output: read them before the next step. */
 export interface Row {
@@ -59,6 +60,8 @@ export interface Job {
   readonly speculative: boolean;
   /** Only this slot will do. */
   readonly slotId?: number;
+  /** How much of each of the model's adapters; none where left out. */
+  readonly adapters?: readonly number[] | undefined;
   /** Its answer has a new line by now. */
   readonly hasNewLine?: boolean;
   /** Settings to show whoever looks at the slot. */
@@ -178,8 +181,9 @@ export class Slot {
     return this.run !== undefined && this.n_pending === 1 + this.run.n_owed;
   }
 
-  /** Length of the prefix that the computed tokens share with `tokens`. */
-  commonPrefix(tokens: ArrayLike<number>): number {
+  /** Length of the prefix that the computed tokens share with `tokens`, if they were computed with the same adapters. */
+  commonPrefix(tokens: ArrayLike<number>, adapters: readonly number[] = []): number {
+    if (!sameAdapters(this.sequence?.adapters ?? [], adapters)) return 0;
     const n = Math.min(this.n_computed, tokens.length);
     let i = 0;
     while (i < n && this.tokens[i] === tokens[i]) i++;

@@ -48,7 +48,7 @@ import { unpublished } from "./unpublished.ts";
 import { ModelError } from "../errors.ts";
 
 export type { Architecture, Spec } from "./architecture.ts";
-export type { ModelFile, ModelSource, ModelTensor } from "./keys.ts";
+export type { AdapterInfo, ModelFile, ModelSource, ModelTensor } from "./keys.ts";
 
 /** All architectures this version runs. */
 // deno-lint-ignore no-explicit-any

@@ -9,7 +9,7 @@ function rowsOf(s: Partial<NgramSpec>, ids: number[]): number[] {
   const op = new Ops({ n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, { find: () => undefined });
   ngramRows(op, "rows", spec, (token) => spec.multipliers.map((_, back) => BigInt(token(back))));
   const [input] = op.finish().derived, out = new Int32Array(input.n + 1).fill(-7);
-  input.row(out, 1, ids.length - 1, (back) => ids[ids.length - 1 - back] ?? -1);
+  input.row(out, 1, ids.length - 1, (back) => ids[ids.length - 1 - back] ?? -1, () => 0);
   assert.equal(out[0], -7, "the number before the offset is left alone");
   assert.equal(input.limit, 1000);
   return [...out.subarray(1)];

@@ -25,6 +25,8 @@ export type { Snapshot } from "./snapshot.ts";
 export interface EngineOptions extends PlanningOptions {
   /** Rows that each expert computed in earlier work: which ones stay in memory first, where not all do. */
   readonly rank?: ExpertRank;
+  /** How much of each of the model's adapters a sequence has that does not say; none where left out. */
+  readonly adapters?: readonly number[];
   /** Called while weights load. */
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
   /** Called with what the file holds and the architecture does not use. */
@@ -130,6 +132,11 @@ export class Engine implements Disposable {
   readonly #weights = new Map<string, TensorHandle>();
   #residency: Residency | undefined;
   #rank: ExpertRank | undefined;
+  /**
+   * How much of each of the model's adapters a sequence has that does not say.
+   * @internal
+   */
+  adapters: readonly number[] = [];
   readonly #programs = new Map<string, { program: Program; handle: ProgramHandle }>();
   readonly #pools: readonly PagePool[];
   /** Points that sequences keep, oldest first. */
@@ -186,14 +193,15 @@ export class Engine implements Disposable {
     for (const warning of planned.model.warnings) options.onWarning?.(warning);
     const engine = new Engine(file, backend, planned);
     engine.#rank = options.rank;
+    engine.adapters = options.adapters ?? [];
     return engine;
   }
 
   /**
    * A sequence without tokens. Dispose of it to give its pages back.
-   * @param adapters How much of each of the model's adapters its tokens are computed with; none where left out.
+   * @param adapters How much of each of the model's adapters its tokens are computed with; what the engine was told where left out.
    */
-  createSequence(adapters: readonly number[] = []): Sequence {
+  createSequence(adapters: readonly number[] = this.adapters): Sequence {
     return new Sequence(this.#owner, undefined, [], adapters);
   }
 

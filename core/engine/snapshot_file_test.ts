@@ -8,6 +8,7 @@ const PLAIN = { noNullPrototype: true } as const;
 const OWNER = { model: "abc", build: "v1" };
 const SNAPSHOT: Snapshot = {
   tokens: [5, 0, 70_000],
+  adapters: [0.5],
   caches: [{ places: [0, 1], data: Uint8Array.of(1, 2, 3, 4) }, { places: [], data: new Uint8Array() }],
 };
 
@@ -24,6 +25,7 @@ async function refused(bytes: Uint8Array<ArrayBuffer>, words: RegExp, owner = OW
 Deno.test("decodeSnapshot() gives what encodeSnapshot() was given", async () => {
   const snapshots = fc.record({
     tokens: fc.array(fc.nat()),
+    adapters: fc.array(fc.double({ noNaN: true, noDefaultInfinity: true }).filter((x) => !Object.is(x, -0))),
     caches: fc.array(fc.record({ places: fc.array(fc.nat()), data: fc.uint8Array() }, PLAIN)),
   }, PLAIN);
   await fc.assert(fc.asyncProperty(snapshots, async (snapshot) => {

@@ -5,7 +5,8 @@
 import type { Engine, Sequence, Snapshot, StepOutput, StepRequest } from "./mod.ts";
 import type { Residency } from "./residency.ts";
 
-export interface TokenSequence extends Pick<Sequence, "length" | "reach" | "rewind" | "truncate" | "dispose"> {
+export interface TokenSequence
+  extends Pick<Sequence, "length" | "adapters" | "reach" | "rewind" | "truncate" | "dispose"> {
   fork(): TokenSequence;
 }
 
@@ -18,7 +19,8 @@ export interface TokenEngine<S extends TokenSequence = TokenSequence>
   extends Pick<Engine, "n_vocab" | "n_ctx" | "n_ubatch" | "topK"> {
   /** Experts that come and go; undefined where all are resident. */
   readonly residency?: Pick<Residency, "stats" | "reset"> | undefined;
-  createSequence(): S;
+  /** @param adapters How much of each of the model's adapters; what the engine was told where left out. */
+  createSequence(adapters?: readonly number[]): S;
   /** A sequence as data. Not while a step runs. */
   snapshot(sequence: S): Snapshot;
   /** @throws EngineError `engine.no_pages`, `engine.snapshot`. Not while a step runs. */

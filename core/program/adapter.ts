@@ -18,3 +18,9 @@ export function adapterTensor(adapter: number, weight: string, part: "a" | "b"):
 export function adapterFactor({ alpha }: AdapterShape, rank: number): number {
   return alpha === 0 ? 1 : alpha / rank;
 }
+
+/** Whether two sequences have the same of each adapter. */
+export function sameAdapters(a: readonly number[], b: readonly number[]): boolean {
+  for (let i = Math.max(a.length, b.length) - 1; i >= 0; i--) if ((a[i] ?? 0) !== (b[i] ?? 0)) return false;
+  return true;
+}

@@ -790,8 +790,12 @@ export class Ops {
       const of = (part: "a" | "b") => adapterTensor(i, name, part);
       const found = this.source.find(of("a"));
       if (!found) continue;
-      const { a, b, apply } = pair(found.ne), n_rank = b[0];
-      const scale = (inner: T) => this.mul(inner, this.#adapterScale(i, n_rank, inner));
+      const { a, b, apply } = pair(found.ne);
+      if (!sameDims(found.ne, a)) { // a table that is a head too is a weight of two kinds, and A is of one
+        this.problems.push({ tensor: of("a"), expected: a, got: found.ne });
+        continue;
+      }
+      const scale = (inner: T) => this.mul(inner, this.#adapterScale(i, b[0], inner));
       y = this.add(y, apply(this.#fileWeight(of("a"), a, {}, true)!, this.#fileWeight(of("b"), b, {}, true)!, scale));
     }
     return y;

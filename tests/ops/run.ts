@@ -233,7 +233,7 @@ export class CaseRun implements Disposable {
       n_seq: seqs.length,
       derived: this.program.derived.map((d) => {
         const out = d.type === "i32" ? new Int32Array(n * d.n) : new Float32Array(n * d.n);
-        rows.forEach((r, i) => d.row(out, i * d.n, r.at, (back) => id(r.seq, r.at - back)));
+        rows.forEach((r, i) => d.row(out, i * d.n, r.at, (back) => id(r.seq, r.at - back), () => 0));
         return out;
       }),
     };

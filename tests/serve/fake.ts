@@ -106,7 +106,7 @@ export class FakeSequence implements TokenSequence {
   /** Length before guesses that are not judged. */
   marked: number | undefined;
   disposed = false;
-  constructor(readonly engine: FakeEngine) {
+  constructor(readonly engine: FakeEngine, readonly adapters: readonly number[] = []) {
     engine.sequences.add(this);
   }
   get length(): number {
@@ -128,7 +128,7 @@ export class FakeSequence implements TokenSequence {
   }
   fork(): FakeSequence {
     if (this.marked !== undefined) throw new Error("a fork of guesses");
-    const copy = new FakeSequence(this.engine);
+    const copy = new FakeSequence(this.engine, this.adapters);
     copy.tokens = [...this.tokens];
     return copy;
   }
@@ -156,6 +156,8 @@ export interface FakeOptions {
   machine?: ServedModel["machine"];
   /** Further names of the model. */
   aliases?: readonly string[];
+  /** Adapters, of which requests get nothing until they say so. */
+  adapters?: ServedModel["adapters"];
 }
 
 const NO_FIM = { prefix: null, suffix: null, middle: null, repository: null, separator: null };
@@ -185,20 +187,24 @@ export class FakeEngine implements TokenEngine<FakeSequence> {
     this.#n_cache = options.n_cache ?? Infinity;
   }
 
-  createSequence(): FakeSequence {
-    return new FakeSequence(this);
+  createSequence(adapters: readonly number[] = []): FakeSequence {
+    return new FakeSequence(this, adapters);
   }
 
   snapshot(sequence: FakeSequence): Snapshot {
     if (this.#busy) throw new Error("a snapshot while a step runs");
-    return { tokens: [...sequence.tokens], caches: [{ places: [0], data: new Uint8Array(4 * sequence.length) }] };
+    return {
+      tokens: [...sequence.tokens],
+      adapters: sequence.adapters,
+      caches: [{ places: [0], data: new Uint8Array(4 * sequence.length) }],
+    };
   }
 
-  restore({ tokens }: Snapshot): FakeSequence {
+  restore({ tokens, adapters }: Snapshot): FakeSequence {
     if (this.#busy) throw new Error("a restore while a step runs");
     const cached = [...this.sequences].reduce((n, s) => n + s.length, 0);
     if (cached + tokens.length > this.#n_cache) throw new EngineError("engine.no_pages", "The cache is full");
-    const sequence = new FakeSequence(this);
+    const sequence = new FakeSequence(this, adapters);
     sequence.tokens = [...tokens];
     return sequence;
   }
@@ -316,6 +322,8 @@ export function fakeModel(options: FakeOptions = {}): ServedModel & { engine: Fa
     chat: chatFormat(options.template ?? TEMPLATE, { bosToken: "<s>", eosToken: "<|im_end|>" }, tokenizer),
     fim: { ...NO_FIM, ...options.fim },
     digest: () => Promise.resolve("fake"),
+    adapters: options.adapters ?? [],
+    adapterScales: options.adapters?.map(() => 0) ?? [],
     sampling: {},
   };
 }

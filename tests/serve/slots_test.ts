@@ -192,18 +192,21 @@ Deno.test("PromptCache keeps within its bytes, and finds the longest beginning",
         const cache = new PromptCache(most);
         const snapshot = (tokens: number[]): Snapshot => ({
           tokens,
+          adapters: [],
           caches: [{ places: [], data: new Uint8Array(tokens.length) }],
         });
-        for (const [tokens, reaches] of kept) cache.keep(tokens, () => snapshot(tokens), () => reaches);
+        for (const [tokens, reaches] of kept) {
+          cache.keep({ tokens, adapters: [] }, () => snapshot(tokens), () => reaches);
+        }
         assert.ok(cache.bytes <= most);
-        const found = cache.find(wanted, 0);
+        const found = cache.find({ tokens: wanted, adapters: [] }, 0);
         const common = (t: readonly number[]) =>
           t.findIndex((x, i) => x !== wanted[i]) < 0 ? t.length : t.findIndex((x, i) => x !== wanted[i]);
         const unlimited = new PromptCache(Infinity);
-        for (const [tokens] of kept) unlimited.keep(tokens, () => snapshot(tokens), () => true);
+        for (const [tokens] of kept) unlimited.keep({ tokens, adapters: [] }, () => snapshot(tokens), () => true);
         const best = Math.max(0, ...kept.map(([t]) => Math.min(common(t), wanted.length)));
         if (found !== undefined) assert.ok(common(found.tokens) > 0);
-        const all = unlimited.find(wanted, 0);
+        const all = unlimited.find({ tokens: wanted, adapters: [] }, 0);
         assert.equal(all === undefined ? 0 : Math.min(common(all.tokens), wanted.length), best);
         cache.clear();
         assert.deepEqual([cache.bytes, cache.size], [0, 0]);
