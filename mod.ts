@@ -115,7 +115,9 @@ export {
   type Piece,
   type StopReason,
 } from "./core/language_model.ts";
-export type { ModelFile, ModelSource, ModelTensor } from "./core/arch/mod.ts";
+export type { AdapterInfo, ModelFile, ModelSource, ModelTensor } from "./core/arch/mod.ts";
+export { Adapter, withAdapters } from "./core/arch/adapter.ts";
+export type { AdapterShape } from "./core/program/adapter.ts";
 export { type FolderModel, openFolderModel } from "./quantize/folder_model.ts";
 export { type DraftCounts, Drafter, type DrafterOptions } from "./core/draft/drafter.ts";
 export { DRAFT_KINDS, type DraftedModel, type DraftKind, openDrafter, type OpenDrafterOptions } from "./ffi/drafter.ts";

@@ -58,7 +58,7 @@ export interface ServedModel {
   /** A digest of the weights and of the caches' types, made at the first use. */
   readonly digest: () => Promise<string>;
   /** Adapters of the file, in their order. */
-  readonly adapters: readonly AdapterInfo[];
+  readonly adapters: readonly Pick<AdapterInfo, "path" | "task_name" | "prompt_prefix">[];
   /** How much of each a request gets that does not say. */
   readonly adapterScales: readonly number[];
   /** What the model recommends; requests override it. */

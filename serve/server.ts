@@ -41,7 +41,7 @@ import {
 import { Embedder, type Pooling } from "./embedder.ts";
 import { predict } from "./routes_predict.ts";
 import { deleteStream, lookupSchema, lookupStreams, readStream } from "./routes_streams.ts";
-import { loraAdapters, setLoraAdapters } from "./adapters.ts";
+import { loraAdapters, setLoraAdapters } from "./routes_adapters.ts";
 import { disabled, setProps, systemone, transcriptions } from "./routes_off.ts";
 import { applyTemplate, completion, detokenize, tokenize } from "./routes_native.ts";
 import { responses, responsesInputTokens, responsesSchema } from "./routes_responses.ts";

@@ -11,11 +11,11 @@
 import { ModelError } from "../errors.ts";
 import { type GgufFile, openGguf } from "../gguf/read.ts";
 import type { FileRange } from "../program/backend.ts";
-import { type AdapterShape, adapterTensor } from "../program/adapter.ts";
+import { adapterTensor } from "../program/adapter.ts";
 import type { AdapterInfo, ModelSource, ModelTensor } from "./keys.ts";
 
 /** An adapter file whose pairs are complete. */
-export class Adapter implements AdapterInfo, AdapterShape, Disposable {
+export class Adapter implements AdapterInfo, Disposable {
   readonly path: string;
   readonly task_name: string;
   readonly prompt_prefix: string;
@@ -58,7 +58,10 @@ export class Adapter implements AdapterInfo, AdapterShape, Disposable {
     }
   }
 
-  /** @throws {ModelError} `model.adapter`, `model.missing_key` · {@link FormatError} */
+  /**
+   * Opens a file and checks its pairs.
+   * @throws {ModelError} `model.adapter`, `model.missing_key` · {@link FormatError}
+   */
   static open(path: string): Adapter {
     const file = openGguf(path);
     try {
@@ -76,6 +79,7 @@ export class Adapter implements AdapterInfo, AdapterShape, Disposable {
     });
   }
 
+  /** Closes the file. */
   [Symbol.dispose](): void {
     this.file.close();
   }

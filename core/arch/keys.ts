@@ -10,13 +10,15 @@ import type { AdapterShape } from "../program/adapter.ts";
 import type { FileRange } from "../program/backend.ts";
 
 /** An adapter as it is listed. */
-export interface AdapterInfo {
+export interface AdapterInfo extends AdapterShape {
   /** Of its file. */
   readonly path: string;
   /** What it was made for, where its file says so. */
   readonly task_name: string;
   /** What prompts should begin with, where its file says so. */
   readonly prompt_prefix: string;
+  /** Names of the weights that it changes. */
+  readonly changes: readonly string[];
 }
 
 /** A tensor of a model, wherever its bytes are. */
@@ -46,7 +48,7 @@ export interface ModelFile {
   /** Where a tensor's bytes are; undefined where no file has them as they are. */
   place(t: ModelTensor): FileRange | undefined;
   /** Adapters whose tensors are found beside the model's own. */
-  readonly adapters?: readonly (AdapterInfo & AdapterShape & { readonly changes: readonly string[] })[];
+  readonly adapters?: readonly AdapterInfo[];
 }
 
 /** What a model is loaded from: a GGUF file, or a checkpoint seen as the file it would become. */
