@@ -6,6 +6,7 @@
 import type { SamplingParams } from "../core/sampling/mod.ts";
 import type { Flag } from "./command.ts";
 import { ADAPTER_FLAGS } from "./adapter_flags.ts";
+import { OVERRIDE_FLAG } from "./override_kv.ts";
 import { PLACE_FLAGS } from "./place_flags.ts";
 
 export const COMMON = {
@@ -172,6 +173,7 @@ export const MODEL_FLAGS: readonly Flag[] = [
   COMMON.gpuLayers,
   ...PLACE_FLAGS,
   ...ADAPTER_FLAGS,
+  OVERRIDE_FLAG,
   COMMON.verbose,
   COMMON.config,
 ];

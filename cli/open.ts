@@ -8,10 +8,11 @@ import type { LanguageModel } from "../core/language_model.ts";
 import type { OpenedModel } from "../ffi/mod.ts";
 import { type CacheType, describePlan, shortPlan } from "../core/plan/plan.ts";
 import type { Backend } from "../core/program/backend.ts";
-import { adapterPaths, openAdapters, type ScaledPath } from "./adapter_flags.ts";
+import { adapterPaths, openAdapters } from "./adapter_flags.ts";
 import type { Flags } from "./command.ts";
 import type { Io } from "./io.ts";
 import { modelPath, openSource } from "./model_file.ts";
+import { overrideMetadata } from "./override_kv.ts";
 import { placementOf } from "./place_flags.ts";
 
 /** A device in our spelling; llama.cpp says `none` and `CUDA0`. */
@@ -62,16 +63,12 @@ export interface OpenOptions {
   beforeWeights?: (model: LanguageModel) => void | Promise<void>;
 }
 
-/** A model's headers, with those of its adapters. */
-async function openAdapted(
-  path: string,
-  paths: readonly ScaledPath[],
-  io: Io,
-  backend: Backend,
-): Promise<ModelSource> {
+/** A model's headers as the flags change them, with those of its adapters. Flags: `MODEL_FLAGS`. */
+export async function openConfigured(path: string, flags: Flags, io: Io, backend?: Backend): Promise<ModelSource> {
   const source = await openSource(path, io, backend);
   try {
-    return withAdapters(source, await openAdapters(paths));
+    for (const set of overrideMetadata(source.metadata, flags.strs("override-kv"))) io.note(`--override-kv: ${set}`);
+    return withAdapters(source, await openAdapters(adapterPaths(flags)));
   } catch (error) {
     source.close();
     throw error;
@@ -85,8 +82,7 @@ export async function openModelFromFlags(flags: Flags, io: Io, options: OpenOpti
   const n_ctx = options.n_ctx ?? contextOf(flags);
   let bar: ReturnType<Io["bar"]> | undefined;
   const start = performance.now();
-  const adapters = adapterPaths(flags);
-  const opened = await openModel((backend) => openAdapted(path, adapters, io, backend), {
+  const opened = await openModel((backend) => openConfigured(path, flags, io, backend), {
     // Only the host sums up inputs: that is what `auto` means then.
     device: options.collect && deviceName(flags) === "auto" ? "cpu" : deviceName(flags),
     threads: threadsOf(flags, io),
@@ -96,7 +92,7 @@ export async function openModelFromFlags(flags: Flags, io: Io, options: OpenOpti
     ...(options.n_out === undefined ? {} : { n_out: options.n_out }),
     ...(options.n_seq === undefined ? {} : { n_seq: options.n_seq }),
     ...await placementOf(flags),
-    adapters: options.adaptersOff ? [] : adapters.map((a) => a.scale),
+    adapters: options.adaptersOff ? [] : adapterPaths(flags).map((a) => a.scale),
     ...(options.slots === undefined ? {} : { slots: options.slots }),
     ...(options.topK === undefined ? {} : { topK: options.topK }),
     ...(options.collect === undefined ? {} : { collect: options.collect }),

@@ -190,7 +190,6 @@ Deno.test("serve takes llama-server's command lines, and refuses by name what it
     "--agent",
     "--ui-mcp-proxy",
     "--mmproj x",
-    "--override-kv a=int:1",
     "--spec-ngram-size-n 3",
     "-dr x",
     "-sp",

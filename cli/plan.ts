@@ -5,8 +5,8 @@
 import { type Command, EXIT, type Flags } from "./command.ts";
 import { COMMON, MODEL_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
-import { modelPath, openSource } from "./model_file.ts";
-import { threadsOf } from "./open.ts";
+import { modelPath } from "./model_file.ts";
+import { openConfigured, threadsOf } from "./open.ts";
 import { placementOf } from "./place_flags.ts";
 import { parseSize } from "./size.ts";
 import { SLOT_FLAGS, slotsOf } from "./slots.ts";
@@ -87,7 +87,7 @@ export const plan: Command = {
     const { planEngine } = await import("../core/engine/planning.ts");
     const { describePlan } = await import("../core/plan/plan.ts");
     const path = args[0] ?? await modelPath(flags, io);
-    using file = await openSource(path, io);
+    using file = await openConfigured(path, flags, io);
     // The host's library measures programs; a card's would open the cards.
     using host = openNativeBackend("cpu", { threads: threadsOf(flags, io) });
     const room = flags.str("card-room");

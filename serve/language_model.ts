@@ -93,6 +93,9 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
   const { metadata } = file;
   const path = file.name;
   let digest: Promise<string> | undefined;
+  // The command line may have set some.
+  const keys = [...metadata].filter(([key, { type }]) => key.startsWith(`${engine.spec.arch}.`) && type !== "array")
+    .map(([key, { value }]) => [key, String(value)]);
   const label = metadata.int("general.file_type", undefined);
   const ftype = label === undefined ? undefined : fileTypeName(label);
   return {
@@ -122,7 +125,7 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
       separator: tokenizer.fim_sep,
     },
     digest: () =>
-      digest ??= modelDigest(file, JSON.stringify(engine.plan.caches.map(({ n_pages: _, ...kind }) => kind))),
+      digest ??= modelDigest(file, JSON.stringify([engine.plan.caches.map(({ n_pages: _, ...kind }) => kind), keys])),
     adapters: (file.adapters ?? []).map(({ path, task_name, prompt_prefix }) => ({ path, task_name, prompt_prefix })),
     adapterScales: engine.adapters,
     sampling: model.samplingDefaults(),
