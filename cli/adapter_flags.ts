@@ -1,5 +1,5 @@
 /**
- * Flags that name low-rank adapters, and the adapters that they name.
+ * Flags that name low-rank adapters and control vectors, and what they name.
  * @module
  */
 import type { Adapter } from "../core/arch/adapter.ts";
@@ -20,6 +20,27 @@ export const ADAPTER_FLAGS: readonly Flag[] = [
     separator: ",",
     value: "FILE:SCALE",
     help: "a LoRA adapter and how much of it to use, 1 = all; may be repeated",
+  },
+  {
+    name: "control-vector",
+    type: "strings",
+    separator: ",",
+    value: "FILE",
+    help: "a control vector (GGUF) to add behind the layers, or several with commas between them; may be repeated",
+  },
+  {
+    name: "control-vector-scaled",
+    type: "strings",
+    separator: ",",
+    value: "FILE:SCALE",
+    help: "a control vector and how much of it to add; may be repeated",
+  },
+  {
+    name: "control-vector-layer-range",
+    type: "string",
+    pair: true,
+    value: "FIRST LAST",
+    help: "the layers that control vectors are added behind, the last included; default: all from 1 on",
   },
 ];
 
@@ -48,6 +69,38 @@ export function adapterPaths(flags: Flags): ScaledPath[] {
     ...flags.strs("lora").map((path) => ({ path, scale: 1 })),
     ...flags.strs("lora-scaled").map((text) => scaledPath("lora-scaled", text)),
   ];
+}
+
+/**
+ * What control vectors add, by layer. Flags: `ADAPTER_FLAGS`.
+ * @throws {UsageError} `usage.value` @throws {ModelError} `model.control_vector`
+ */
+export async function controlOf(flags: Flags): Promise<ReadonlyMap<number, Float32Array>> {
+  const files = [
+    ...flags.strs("control-vector").map((path) => ({ path, scale: 1 })),
+    ...flags.strs("control-vector-scaled").map((text) => scaledPath("control-vector-scaled", text)),
+  ];
+  const range = layerRange(flags.str("control-vector-layer-range"));
+  if (files.length === 0) return new Map();
+  const { readControlVectors } = await import("../core/arch/control_vector.ts");
+  return readControlVectors(files, range);
+}
+
+/** As llama.cpp has it, 0 and less stand for the first layer, or the last. */
+function layerRange(text: string | undefined): { first: number; last: number } | undefined {
+  if (text === undefined) return undefined;
+  const m = /^\s*(-?\d{1,6})\s*,\s*(-?\d{1,6})\s*$/.exec(text);
+  const first = Math.max(1, Number(m?.[1])), end = Number(m?.[2]), last = end <= 0 ? Infinity : end;
+  if (m !== null && first <= last) return { first, last };
+  const flag = "--control-vector-layer-range", found = text.replace(",", " ");
+  throw new UsageError(
+    "usage.value",
+    `Cannot use ${flag} ${found}: expected two layers, the first not above the last`,
+    {
+      at: { flag, got: found },
+      hint: `such as ${flag} 8 24`,
+    },
+  );
 }
 
 /** Opens them. @throws {ModelError} `model.adapter` */

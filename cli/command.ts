@@ -28,6 +28,8 @@ export interface Flag {
   readonly off?: readonly string[];
   /** The value when the flag stands alone, for flags whose value may be left out; needs `choices`. */
   readonly bare?: string;
+  /** Takes two values, which are kept as `A,B`. */
+  readonly pair?: boolean;
   /** One text may hold several values, separated by this. */
   readonly separator?: string;
   readonly required?: boolean;

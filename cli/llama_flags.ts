@@ -189,8 +189,6 @@ export const LLAMA_CLI_FLAGS: readonly Flag[] = [
 
 /** Flags that would change answers in a way that is not there; accepting them silently would be wrong. */
 export const REFUSED: Readonly<Record<string, string>> = {
-  "control-vector": "control vectors are not supported",
-  "control-vector-scaled": "control vectors are not supported",
   "mmproj": "images and audio are not supported",
   "mm": "images and audio are not supported",
   "rerank": "reranking is not supported",
@@ -210,7 +208,6 @@ export const REFUSED: Readonly<Record<string, string>> = {
   "mcp-servers-json": NO_TOOLS,
   "special": "answers do not show the markup of special tokens",
   "sp": "answers do not show the markup of special tokens",
-  "control-vector-layer-range": "control vectors are not supported",
   "mmproj-url": "images and audio are not supported",
   "mmu": "images and audio are not supported",
   "docker-repo": "download the file, or use --hf-repo",

@@ -8,7 +8,7 @@ import type { LanguageModel } from "../core/language_model.ts";
 import type { OpenedModel } from "../ffi/mod.ts";
 import { type CacheType, describePlan, shortPlan } from "../core/plan/plan.ts";
 import type { Backend } from "../core/program/backend.ts";
-import { adapterPaths, openAdapters } from "./adapter_flags.ts";
+import { adapterPaths, controlOf, openAdapters } from "./adapter_flags.ts";
 import type { Flags } from "./command.ts";
 import type { Io } from "./io.ts";
 import { modelPath, openSource } from "./model_file.ts";
@@ -68,7 +68,7 @@ export async function openConfigured(path: string, flags: Flags, io: Io, backend
   const source = await openSource(path, io, backend);
   try {
     for (const set of overrideMetadata(source.metadata, flags.strs("override-kv"))) io.note(`--override-kv: ${set}`);
-    return withAdapters(source, await openAdapters(adapterPaths(flags)));
+    return withAdapters(source, await openAdapters(adapterPaths(flags)), await controlOf(flags));
   } catch (error) {
     source.close();
     throw error;

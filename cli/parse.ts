@@ -82,6 +82,7 @@ function canonical(argv: readonly string[], command: Command): string[] {
     if (value === undefined && flag.bare !== undefined && !flag.choices?.includes(argv[i + 1] ?? "")) value = flag.bare;
     if (value === undefined) {
       value = argv[++i];
+      if (flag.pair && value !== undefined) value = argv[i + 1] === undefined ? undefined : `${value},${argv[++i]}`;
       if (value === undefined) {
         throw new UsageError("usage.value", `Cannot use ${head}: its value is missing`, {
           at: { flag: `--${flag.name}` },

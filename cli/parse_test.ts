@@ -176,6 +176,8 @@ const LLAMA_SERVER_LINES = [
   "-m x.gguf --no-cache-prompt -cram 512 --cache-reuse 256 -sps 0.2 -ctxcp 8 -cms 64 --no-cache-idle-slots --keep 5",
   "-m x.gguf --no-agent --no-ui-mcp-proxy --no-mmproj -e -r END --log-prefix -lv 3 --log-jsonl --tags a,b -a one,two",
   "-m x.gguf --skip-chat-parsing -j {} --no-repack --no-kv-offload --rpc h:1 --numa distribute --cpu-strict-batch 1",
+  "-m x.gguf --lora a.gguf,b.gguf --lora-scaled c.gguf:0.5 --lora-init-without-apply --override-kv a.b=int:1,c=bool:true",
+  "-m x.gguf --control-vector v.gguf --control-vector-scaled w.gguf:-0.5 --control-vector-layer-range 8 24 --port 1",
 ];
 
 Deno.test("serve takes llama-server's command lines, and refuses by name what it cannot do", () => {

@@ -93,6 +93,7 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
   const { metadata } = file;
   const path = file.name;
   let digest: Promise<string> | undefined;
+  const control = [...file.control ?? []].map(([layer, v]) => [layer, ...v]);
   // The command line may have set some.
   const keys = [...metadata].filter(([key, { type }]) => key.startsWith(`${engine.spec.arch}.`) && type !== "array")
     .map(([key, { value }]) => [key, String(value)]);
@@ -125,7 +126,10 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
       separator: tokenizer.fim_sep,
     },
     digest: () =>
-      digest ??= modelDigest(file, JSON.stringify([engine.plan.caches.map(({ n_pages: _, ...kind }) => kind), keys])),
+      digest ??= modelDigest(
+        file,
+        JSON.stringify([engine.plan.caches.map(({ n_pages: _, ...kind }) => kind), keys, control]),
+      ),
     adapters: (file.adapters ?? []).map(({ path, task_name, prompt_prefix }) => ({ path, task_name, prompt_prefix })),
     adapterScales: engine.adapters,
     sampling: model.samplingDefaults(),

@@ -85,9 +85,16 @@ export class Adapter implements AdapterInfo, Disposable {
   }
 }
 
-/** A model with adapters beside it: the same model, whose programs may use them. Closes them with the model. */
-export function withAdapters(model: ModelSource, adapters: readonly Adapter[]): ModelSource {
-  if (adapters.length === 0) return model;
+/**
+ * A model with adapters beside it: the same model, whose programs may use them. Closes them with the model.
+ * @param control What is added to the rows behind layers, for every sequence.
+ */
+export function withAdapters(
+  model: ModelSource,
+  adapters: readonly Adapter[],
+  control: ReadonlyMap<number, Float32Array> = new Map(),
+): ModelSource {
+  if (adapters.length === 0 && control.size === 0) return model;
   const arch = model.metadata.str("general.architecture");
   for (const { file, path } of adapters) {
     const got = file.metadata.str("general.architecture");
@@ -97,7 +104,7 @@ export function withAdapters(model: ModelSource, adapters: readonly Adapter[]): 
       hint: "give an adapter of this model",
     });
   }
-  return new AdaptedModel(model, adapters);
+  return new AdaptedModel(model, adapters, control);
 }
 
 class AdaptedModel implements ModelSource {
@@ -105,7 +112,11 @@ class AdaptedModel implements ModelSource {
   /** Their tensors by the names that programs use. */
   readonly #named = new Map<ModelTensor, { tensor: ModelTensor; file: GgufFile }>();
 
-  constructor(readonly model: ModelSource, readonly adapters: readonly Adapter[]) {
+  constructor(
+    readonly model: ModelSource,
+    readonly adapters: readonly Adapter[],
+    readonly control: ReadonlyMap<number, Float32Array>,
+  ) {
     adapters.forEach(({ file, changes }, i) => {
       for (const weight of changes) {
         for (const part of ["a", "b"] as const) {

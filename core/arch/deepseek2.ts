@@ -43,7 +43,7 @@ export function deepSeekLayer(op: Ops, s: DeepSeekSpec, il: number, x: T, parts?
 
 function build(op: Ops, s: DeepSeekSpec): T {
   let x = embed(op, s);
-  for (let il = 0; il < s.n_layer; il++) x = deepSeekLayer(op, s, il, x);
+  for (let il = 0; il < s.n_layer; il++) x = op.layer_end(il, deepSeekLayer(op, s, il, x));
   return head(op, s, x);
 }
 

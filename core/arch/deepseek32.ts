@@ -31,7 +31,10 @@ function layer(op: Ops, s: SparseSpec, il: number, x: T, select?: T): { x: T; se
 
 function build(op: Ops, s: SparseSpec): T {
   let x = embed(op, s), select: T | undefined;
-  for (let il = 0; il < s.n_layer; il++) ({ x, select } = layer(op, s, il, x, s.own[il] ? undefined : select));
+  for (let il = 0; il < s.n_layer; il++) {
+    ({ x, select } = layer(op, s, il, x, s.own[il] ? undefined : select));
+    x = op.layer_end(il, x);
+  }
   return head(op, s, x);
 }
 

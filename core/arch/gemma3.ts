@@ -62,7 +62,7 @@ function build(op: Ops, s: Gemma3Spec): T {
   const full = op.constant("rope.inv_freq", s.rope.inv_freq);
   const near = op.constant("rope.inv_freq_swa", s.rope_swa.inv_freq);
   let x = op.scale(embed(op, s), Math.sqrt(s.n_embd));
-  for (let il = 0; il < s.n_layer; il++) x = layer(op, s, s.sliding[il] ? near : full, il, x);
+  for (let il = 0; il < s.n_layer; il++) x = op.layer_end(il, layer(op, s, s.sliding[il] ? near : full, il, x));
   const logits = head(op, s, x);
   return s.final_softcap > 0 ? op.unary("softcap", logits, s.final_softcap) : logits;
 }

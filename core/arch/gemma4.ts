@@ -91,7 +91,7 @@ function build(op: Ops, s: Gemma4Spec): T {
   let x = op.scale(embed(op, s), Math.sqrt(s.n_embd));
   const inputs = s.n_embd_layer > 0 ? layerInputs(op, s, s.n_embd_layer, x) : undefined;
   const kept = new Map<number, Segment>();
-  for (let il = 0; il < s.n_layer; il++) x = layer(op, s, il, x, inputs, kept);
+  for (let il = 0; il < s.n_layer; il++) x = op.layer_end(il, layer(op, s, il, x, inputs, kept));
   const logits = head(op, s, x);
   return s.final_softcap > 0 ? op.unary("softcap", logits, s.final_softcap) : logits;
 }

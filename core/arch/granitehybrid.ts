@@ -50,7 +50,7 @@ function layer(op: Ops, s: GraniteHybridSpec, freqs: T, il: number, x: T): T { /
 function build(op: Ops, s: GraniteHybridSpec): T {
   const freqs = op.constant("rope.inv_freq", s.rope.inv_freq);
   let x = op.scale(embed(op, s), s.embedding_scale);
-  for (let il = 0; il < s.n_layer; il++) x = layer(op, s, freqs, il, x);
+  for (let il = 0; il < s.n_layer; il++) x = op.layer_end(il, layer(op, s, freqs, il, x));
   return op.scale(head(op, s, x), 1 / s.logit_scale);
 }
 

@@ -37,7 +37,7 @@ function layer(op: Ops, s: GrokSpec, freqs: T, il: number, x: T): T { //        
 function build(op: Ops, s: GrokSpec): T {
   const freqs = op.constant("rope.inv_freq", s.rope.inv_freq);
   let x = op.unary("scale", embed(op, s), s.embedding_scale);
-  for (let il = 0; il < s.n_layer; il++) x = layer(op, s, freqs, il, x);
+  for (let il = 0; il < s.n_layer; il++) x = op.layer_end(il, layer(op, s, freqs, il, x));
   const logits = op.unary("scale", head(op, s, x), s.logit_scale);
   return s.final_softcap > 0 ? op.unary("softcap", logits, s.final_softcap) : logits;
 }

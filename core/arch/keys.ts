@@ -47,6 +47,8 @@ export interface ModelFile {
   readTensor(t: ModelTensor): Uint8Array;
   /** Where a tensor's bytes are; undefined where no file has them as they are. */
   place(t: ModelTensor): FileRange | undefined;
+  /** What is added to the rows behind a layer, `[n_embd]`, by layer. */
+  readonly control?: ReadonlyMap<number, Float32Array>;
   /** Adapters whose tensors are found beside the model's own. */
   readonly adapters?: readonly AdapterInfo[];
 }

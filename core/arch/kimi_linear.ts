@@ -42,7 +42,7 @@ function layer(op: Ops, s: KimiSpec, il: number, x: T): T { //                  
 
 function build(op: Ops, s: KimiSpec): T {
   let x = embed(op, s);
-  for (let il = 0; il < s.n_layer; il++) x = layer(op, s, il, x);
+  for (let il = 0; il < s.n_layer; il++) x = op.layer_end(il, layer(op, s, il, x));
   return head(op, s, x);
 }
 

@@ -57,7 +57,7 @@ function layer(op: Ops, s: Lfm2Spec, freqs: T, il: number, x: T): T { //        
 function build(op: Ops, s: Lfm2Spec): T {
   const freqs = op.constant("rope.inv_freq", s.rope.inv_freq);
   let x = embed(op, s);
-  for (let il = 0; il < s.n_layer; il++) x = layer(op, s, freqs, il, x);
+  for (let il = 0; il < s.n_layer; il++) x = op.layer_end(il, layer(op, s, freqs, il, x));
   return unembed(op, s, op.rms_norm(op.out_rows(x), op.weights()("token_embd_norm", [s.n_embd]), s.norm_eps));
 }
 

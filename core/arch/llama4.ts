@@ -83,6 +83,7 @@ function build(op: Ops, s: Llama4Spec): T {
     const w = op.weights(`blk.${il}`);
     x = op.add(x, attention(op, w, s, freqs, il, op.rms_norm(x, w("attn_norm", [s.n_embd]), s.norm_eps)));
     x = op.add(x, ffn(op, w, s, il, op.rms_norm(x, w("ffn_norm", [s.n_embd]), s.norm_eps)));
+    x = op.layer_end(il, x);
   }
   return head(op, s, x);
 }

@@ -32,7 +32,7 @@ function build(op: Ops, s: SsmModelSpec): T {
   let x = embed(op, s); //                                                                 [n_embd, n_tok]
   for (let il = 0; il < s.n_layer; il++) {
     const w = op.weights(`blk.${il}`);
-    x = op.add(x, mixer(op, w, s, il, op.rms_norm(x, w("attn_norm", [s.n_embd]), s.norm_eps)));
+    x = op.layer_end(il, op.add(x, mixer(op, w, s, il, op.rms_norm(x, w("attn_norm", [s.n_embd]), s.norm_eps))));
   }
   return head(op, s, x);
 }

@@ -84,7 +84,7 @@ function tables(op: Ops, s: MimoSpec): { full: T; near: T } {
 function build(op: Ops, s: MimoSpec): T {
   const freqs = tables(op, s);
   let x = embed(op, s);
-  for (let il = 0; il < s.n_layer; il++) x = layer(op, s, freqs, il, x);
+  for (let il = 0; il < s.n_layer; il++) x = op.layer_end(il, layer(op, s, freqs, il, x));
   return head(op, s, x);
 }
 

@@ -36,7 +36,7 @@ function build(op: Ops, s: MiniCpm3Spec): T {
   for (let il = 0; il < s.n_layer; il++) {
     const w = op.weights(`blk.${il}`), norm = (name: string) => op.rms_norm(x, w(name, [s.n_embd]), s.norm_eps);
     x = op.add(x, op.scale(mla(op, w, s, il, norm("attn_norm")), residual));
-    x = op.add(x, op.scale(gatedFfn(op, w, norm("ffn_norm"), s.n_ff), residual));
+    x = op.layer_end(il, op.add(x, op.scale(gatedFfn(op, w, norm("ffn_norm"), s.n_ff), residual)));
   }
   return op.scale(head(op, s, x), N_EMBD_BASE / s.n_embd);
 }

@@ -27,7 +27,7 @@ function layer(op: Ops, s: MinimaxSpec, freqs: T, il: number, x: T): T { //     
 function build(op: Ops, s: MinimaxSpec): T {
   const freqs = op.constant("rope.inv_freq", s.rope.inv_freq);
   let x = embed(op, s);
-  for (let il = 0; il < s.n_layer; il++) x = layer(op, s, freqs, il, x);
+  for (let il = 0; il < s.n_layer; il++) x = op.layer_end(il, layer(op, s, freqs, il, x));
   return head(op, s, x);
 }
 

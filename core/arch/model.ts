@@ -60,7 +60,7 @@ function dryRun(
   file: ModelFile,
   build: (op: Ops) => void,
   collects?: Model["collects"],
-): { used: Program; problems: readonly BindProblem[] } {
+): { used: Program; problems: readonly BindProblem[]; ended: ReadonlySet<number> } {
   const op = new Ops({ n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, file, 0, collects);
   try {
     build(op);
@@ -68,7 +68,7 @@ function dryRun(
     // Keys that do not fit the tensors may give ops that do not fit each other; the tensors then tell which.
     if (op.problems.length === 0) throw e;
   }
-  return { used: op.finish(), problems: op.problems };
+  return { used: op.finish(), problems: op.problems, ended: op.ended };
 }
 
 /** An adapter that would change nothing of what it was made to change is not this model's. */
@@ -86,6 +86,21 @@ function refuseUnusedAdapters(file: ModelFile, used: ReadonlySet<string>): void 
   });
 }
 
+/** Control vectors need layers that hand on one stream of rows as wide as they are. */
+function refuseControl(file: ModelFile, spec: Spec, ended: ReadonlySet<number>): void {
+  const vectors = [...file.control ?? []], wide = vectors.find(([, v]) => v.length !== spec.n_embd);
+  const refuse = (what: string) => {
+    throw new ModelError("model.control_vector", `Cannot use a control vector with ${file.name}: ${what}`, {
+      at: { file: file.name, arch: spec.arch },
+      hint: "give a control vector of this model",
+    });
+  };
+  if (wide) refuse(`it has ${wide[1].length} numbers, expected ${spec.n_embd}`);
+  if (vectors.some(([il]) => il < spec.n_layer && !ended.has(il))) {
+    refuse(`layers of ${spec.arch} do not hand on one stream of rows`);
+  }
+}
+
 /** Tensors that are in the file for readers of other versions or for image tokens, and change nothing. */
 const WITHOUT_EFFECT =
   /^(rope_freqs\.weight|rope_factors_(long|short)\.weight|blk\.\d+\.(attn_rot_embd\.weight|rope_freqs\.weight|exp_probs_b_vl\.bias)|.*\.input_scale)$/;
@@ -100,12 +115,13 @@ export function bindModel(file: ModelFile, collects?: Model["collects"]): Model 
   const arch = architectureOf(file);
   const keys = new Keys(file, name);
   const spec = arch.spec(keys);
-  const { used, problems } = dryRun(file, (op) => arch.build(op, spec), collects);
+  const { used, problems, ended } = dryRun(file, (op) => arch.build(op, spec), collects);
   const draft = dryRun(file, (op) => arch.draft?.(op, spec));
   if (problems.length + draft.problems.length > 0) refuseProblems(file, spec, [...problems, ...draft.problems]);
 
   const known = new Set([...used.weights, ...draft.used.weights].map((w) => w.name));
   refuseUnusedAdapters(file, known);
+  refuseControl(file, spec, ended);
   const unused = file.tensors.map((t) => t.name).filter((t) => !known.has(t) && !WITHOUT_EFFECT.test(t));
   const beyond = unused.filter((t) => Number(/^blk\.(\d+)\./.exec(t)?.[1] ?? -1) >= spec.n_layer);
   if (beyond.length > 0) {

@@ -51,7 +51,7 @@ function layer(op: Ops, s: NemotronHSpec, il: number, x: T): T { //             
 
 function build(op: Ops, s: NemotronHSpec): T {
   let x = embed(op, s);
-  for (let il = 0; il < s.n_layer; il++) x = layer(op, s, il, x);
+  for (let il = 0; il < s.n_layer; il++) x = op.layer_end(il, layer(op, s, il, x));
   return head(op, s, x);
 }
 

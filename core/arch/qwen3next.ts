@@ -66,7 +66,7 @@ function layer(op: Ops, s: QwenNextSpec, il: number, x: T, full: boolean): T { /
 
 function build(op: Ops, s: QwenNextSpec): T {
   let x = embed(op, s);
-  for (let il = 0; il < s.n_layer; il++) x = layer(op, s, il, x, s.full[il]);
+  for (let il = 0; il < s.n_layer; il++) x = op.layer_end(il, layer(op, s, il, x, s.full[il]));
   return head(op, s, x);
 }
 

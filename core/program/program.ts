@@ -176,6 +176,8 @@ export interface Program extends Bucket {
 /** What a program asks of a model file: its headers. */
 export interface WeightSource {
   find(name: string): { readonly type: GgmlType; readonly ne: readonly number[] } | undefined;
+  /** What is added to the rows behind a layer, `[n_embd]`. */
+  readonly control?: ReadonlyMap<number, Float32Array>;
   /** Adapters whose tensors are there too, as `adapterTensor` names them. */
   readonly adapters?: readonly AdapterShape[];
 }
@@ -259,6 +261,8 @@ export class Ops {
   /** What the head takes, and how much there was before it. */
   #head: { x: T; ops: number; tensors: number; weights: number } | undefined;
   #collected = new Map<string, Collected>();
+  /** Layers that have said where they end. */
+  readonly ended = new Set<number>();
 
   /**
    * @param device Index of the device that runs the program.
@@ -350,6 +354,14 @@ export class Ops {
       b: [n_rank, table.ne[0]],
       apply: (a, b, scale) => this.mul_mat(b, scale(this.get_rows(a, ids))),
     }));
+  }
+
+  /** What a layer of one residual stream hands on, `[n_embd, R]`: there a control vector is added. */
+  layer_end(layer: number, x: T): T {
+    this.ended.add(layer);
+    const vector = this.source.control?.get(layer);
+    // Binding refuses one of another width.
+    return vector?.length === x.ne[0] ? this.add(x, this.constant(`control.${layer}`, vector)) : x;
   }
 
   /** The rows a step wants results of. */
