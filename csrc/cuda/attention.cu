@@ -322,7 +322,7 @@ __global__ __launch_bounds__(256) void combine_kernel(const __grid_constant__ At
     float v[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) v[i] = row[lane * 8 + i];
-    if (warp == 0 && p.f16.values != nullptr) encode_f16(p.f16, token, blockIdx.x, v, lane);
+    if (warp == 0 && p.f16.values != nullptr) encode_whole(p.f16, token, blockIdx.x, v, lane);
     if (warp == 1 && p.bf16.values != nullptr) encode_bf16(p.bf16, token, blockIdx.x, v, lane);
   }
 }

@@ -144,7 +144,7 @@ void Compiler::count_uses() {
       if (id != BL_NO_OPERAND) readers_[root(id)].push_back(i);
     if (op.code == BL_OP_MUL_MAT || op.code == BL_OP_MUL_MAT_ID) {
       const uint32_t x = op.src[1];
-      wanted_[key_of(x, tensor(x).dim[0], !reads_f16_rows(tensor(op.src[0]).type))]++;
+      wanted_[key_of(x, tensor(x).dim[0], !reads_whole_rows(tensor(op.src[0]).type))]++;
     }
   }
   for (const uint32_t id : p_.outputs) is_output_[root(id)] = true;
@@ -188,7 +188,7 @@ Compiler::EncodingKey Compiler::key_of(uint32_t id, uint64_t n, bool bf16) const
 Compiler::Encoding &Compiler::make_encoding(const EncodingKey &key, uint32_t id) {
   const uint64_t rows = rows_of(id, key.n).max, k = round_up(key.n, uint64_t(SB)), n_sb = ceil_div(key.n, uint64_t(SB));
   const uint64_t values = round_up(rows * k * 2 * (key.bf16 ? 3 : 1), uint64_t(256));
-  const uint64_t sums = key.bf16 ? 0 : round_up(rows * n_sb * 32, uint64_t(256)), scales = key.bf16 ? 0 : rows * n_sb * 4;
+  const uint64_t sums = key.bf16 ? 0 : round_up(rows * n_sb * 64, uint64_t(256)), scales = key.bf16 ? 0 : rows * n_sb * 4;
   const uint64_t bytes = values + sums + scales;
   const auto reuse = free_.find(bytes);
   size_t buffer;
@@ -492,7 +492,7 @@ void Compiler::emit_products(uint32_t i) {
   const Op &op = p_.ops[i];
   const uint32_t x = op.src[1];
   const uint64_t n = tensor(x).dim[0];
-  const bool bf16 = !reads_f16_rows(tensor(op.src[0]).type);
+  const bool bf16 = !reads_whole_rows(tensor(op.src[0]).type);
   const EncodingKey key = key_of(x, n, bf16);
   MatmulArgs args = {};
   args.n_in = uint32_t(n), args.x = encoded(x, bf16), args.rows = rows_of(x, n);
@@ -500,8 +500,8 @@ void Compiler::emit_products(uint32_t i) {
     const Op &o = p_.ops[j];
     if (o.code != BL_OP_MUL_MAT || (j != i && done_[j])) continue;
     const Tensor &w = tensor(o.src[0]);
-    if (w.ne[2] > 1 || reads_f16_rows(w.type) == bf16 || !(key_of(o.src[1], n, bf16) == key) || tensor(o.src[1]).dim[0] != n) continue;
-    args.part[args.n_part++] = {weight(o.src[0]).packed.data(), at<float>(o.dst[0]), packed_type(w.type), uint32_t(w.ne[1]), 0};
+    if (w.ne[2] > 1 || reads_whole_rows(w.type) == bf16 || !(key_of(o.src[1], n, bf16) == key) || tensor(o.src[1]).dim[0] != n) continue;
+    args.part[args.n_part++] = matmul_part(weight(o.src[0]).packed.data(), at<float>(o.dst[0]), w.type, uint32_t(w.ne[1]), 0);
     done_[j] = true;
   }
   launch_products(args);
@@ -542,7 +542,7 @@ void Compiler::emit_routed(uint32_t i) {
   const uint32_t x = op.src[1];
   const uint64_t n = tensor(x).dim[0];
   const Tensor &first = tensor(op.src[0]);
-  const bool bf16 = !reads_f16_rows(first.type), by_head = op.code == BL_OP_MUL_MAT;
+  const bool bf16 = !reads_whole_rows(first.type), by_head = op.code == BL_OP_MUL_MAT;
   const uint32_t n_expert = uint32_t(first.ne[2]), ids = by_head ? BL_NO_OPERAND : op.src[2];
   const EncodingKey key = key_of(x, n, bf16);
   MatmulArgs args = {};
@@ -561,10 +561,10 @@ void Compiler::emit_routed(uint32_t i) {
     const Op &o = p_.ops[j];
     if (o.code != op.code || (j != i && done_[j])) continue;
     const Tensor &w = tensor(o.src[0]);
-    if (!(key_of(o.src[1], n, bf16) == key) || tensor(o.src[1]).dim[1] != tensor(x).dim[1] || reads_f16_rows(w.type) == bf16) continue;
+    if (!(key_of(o.src[1], n, bf16) == key) || tensor(o.src[1]).dim[1] != tensor(x).dim[1] || reads_whole_rows(w.type) == bf16) continue;
     if (w.ne[2] != n_expert || (!by_head && o.src[2] != ids && !same(o.src[2], ids))) continue;
     const CudaTensor &weights = weight(o.src[0]);
-    args.part[args.n_part++] = {weights.packed.data(), at<float>(o.dst[0]), packed_type(w.type), uint32_t(w.ne[1]), weights.matrix_bytes};
+    args.part[args.n_part++] = matmul_part(weights.packed.data(), at<float>(o.dst[0]), w.type, uint32_t(w.ne[1]), weights.matrix_bytes);
     done_[j] = true;
   }
   // Rows of few tokens meet a matrix of their own each: nothing would share a tile.

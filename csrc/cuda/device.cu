@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "../cpu/kernels.h"
 #include "pack.h"
 
 namespace bl::cuda {
@@ -15,6 +16,7 @@ CudaDevice::CudaDevice(int ordinal, const cudaDeviceProp &properties, ThreadPool
       major_(properties.major),
       minor_(properties.minor),
       n_sm_(uint32_t(properties.multiProcessorCount)),
+      pool_(pool),
       coder_(ordinal, pool) {}
 
 CudaDevice::~CudaDevice() {
@@ -22,7 +24,7 @@ CudaDevice::~CudaDevice() {
   for (int i = 0; i < 2; i++) {
     if (pinned_[i] != nullptr) cudaFreeHost(pinned_[i]);
     if (sent_[i] != nullptr) cudaEventDestroy(sent_[i]);
-    raw_[i].reset(), decoded_[i].reset();
+    raw_[i].reset();
   }
   if (load_stream_ != nullptr) cudaStreamDestroy(load_stream_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
@@ -37,8 +39,6 @@ std::string CudaDevice::info_json(uint32_t index) {
   for (const char c : name_)
     if (c != '"' && c != '\\' && c >= 32) name += c;
   std::string features = "\"sm_" + std::to_string(major_) + std::to_string(minor_) + "\"";
-  for (uint32_t type = 0; type < 64; type++)  // weights whose products read them as halves (packed.h)
-    if (packed_type(type) == PACKED_HALF) features += std::string(",\"as_f16:") + type_info(type)->name + "\"";
   return "{\"index\":" + std::to_string(index) + ",\"kind\":\"cuda\",\"name\":\"" + name + "\",\"memory_bytes\":" +
          std::to_string(memory_) + ",\"free_bytes\":" + std::to_string(free) + ",\"features\":[" + features + "]}";
 }
@@ -66,11 +66,11 @@ std::unique_ptr<DeviceTensor> CudaDevice::load_tensor(const TensorSource &source
       fail(BL_ERR_UNSUPPORTED, "Cannot load a %s vector on cuda device %d: expected f32", type.name, ordinal_);
     copy_in(tensor->vector, source, "a vector");
   }
-  const uint32_t layout = packed_type(source.type);
-  if (products && layout == NOT_PACKED)
+  const bool known = has_products(source.type), from_packed = known && !packs_coded(source.type);
+  if (products && !known)
     fail(BL_ERR_UNSUPPORTED, "Cannot load a %s matrix on cuda device %d: it has no products of that type", type.name, ordinal_);
-  if (products || (rows && layout == source.type)) pack_from(source, *tensor);
-  if (rows && layout != source.type) copy_in(tensor->raw, source, "a table");
+  if (products || (rows && from_packed)) pack_from(source, *tensor);
+  if (rows && !from_packed) copy_in(tensor->raw, source, "a table");
   return tensor;
 }
 
@@ -79,19 +79,18 @@ void CudaDevice::pack_from(const TensorSource &source, CudaTensor &tensor) {
   const uint64_t n_in = source.ne[0], n_row = source.ne[1], n_matrix = source.ne[2] * source.ne[3];
   const uint64_t row_bytes = n_in / type.block * type.bytes;
   if (n_in > UINT32_MAX || n_row > UINT32_MAX) fail(BL_ERR_UNSUPPORTED, "Cannot load a matrix of more than 2^32 rows or columns on cuda");
-  const uint32_t layout = packed_type(source.type);
-  tensor.matrix_bytes = packed_bytes(layout, n_in, n_row, 1);
+  tensor.matrix_bytes = packed_bytes(source.type, n_in, n_row, 1);
   tensor.packed.allocate(tensor.matrix_bytes * n_matrix, "a weight");
 
   std::lock_guard<std::mutex> lock(load_);
   if (load_stream_ == nullptr) check(cudaStreamCreateWithFlags(&load_stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-  // Whole tiles of 16 rows per transfer; a tile larger than a buffer gets larger buffers.
-  const uint64_t tile = row_bytes * TILE_ROWS, tile_values = n_in * TILE_ROWS;
-  const uint64_t at_once = layout == PACKED_HALF ? std::max<uint64_t>(1, DECODED / (tile_values * 4)) * tile : STAGE;
-  const uint64_t stage = std::max<uint64_t>(std::min<uint64_t>(STAGE, at_once), tile);
+  // Rows travel as the file has them, or as the codes and scales that the host makes of them; whole tiles of 16 rows at once. A tile larger
+  // than a buffer gets larger buffers.
+  const uint64_t n_sb = ceil_div(n_in, uint64_t(SB));
+  const bool coded = packs_coded(source.type);
+  const uint64_t sent_bytes = coded ? n_sb * sizeof(Coded) : row_bytes, tile = sent_bytes * TILE_ROWS;
+  const uint64_t stage = std::max<uint64_t>(STAGE, tile);
   for (int i = 0; i < 2; i++) {
-    if (layout == PACKED_HALF && decoded_[i].bytes() < stage / tile * tile_values * 4)
-      decoded_[i].allocate(stage / tile * tile_values * 4, "decoding");
     if (raw_[i].bytes() >= stage) continue;
     if (pinned_[i] != nullptr) check(cudaFreeHost(pinned_[i]), "cudaFreeHost"), pinned_[i] = nullptr;
     check(cudaHostAlloc(reinterpret_cast<void **>(&pinned_[i]), stage, cudaHostAllocDefault), "cudaHostAlloc");
@@ -103,23 +102,26 @@ void CudaDevice::pack_from(const TensorSource &source, CudaTensor &tensor) {
   for (uint64_t m = 0; m < n_matrix; m++) {
     for (uint64_t row = 0; row < n_row; row += rows_per_stage) {
       const uint64_t n = std::min(rows_per_stage, n_row - row);
+      const uint8_t *from = source.data + (m * n_row + row) * row_bytes;
       check(cudaEventSynchronize(sent_[turn]), "cudaEventSynchronize");
-      memcpy(pinned_[turn], source.data + (m * n_row + row) * row_bytes, n * row_bytes);
-      check(cudaMemcpyAsync(raw_[turn].data(), pinned_[turn], n * row_bytes, cudaMemcpyHostToDevice, load_stream_), "cudaMemcpyAsync");
-      uint8_t *to = tensor.packed.data() + m * tensor.matrix_bytes + packed_bytes(layout, n_in, row, 1);
-      if (layout == PACKED_HALF) {
-        if (!decode(source.type, raw_[turn].data(), decoded_[turn].as<float>(), n * n_in, load_stream_))
-          fail(BL_ERR_UNSUPPORTED, "Cannot decode %s on cuda device %d", type.name, ordinal_);
-        pack_halves(decoded_[turn].as<float>(), to, n_in, n, load_stream_);
+      if (coded) {
+        const CodedKernels &kernels = bl::kernels().coded[coded_type(source.type)];
+        Coded *to = reinterpret_cast<Coded *>(pinned_[turn]);
+        pool_.run(n, std::max<uint64_t>(1, 4096 / n_in), [&](uint64_t begin, uint64_t end, uint32_t) {
+          for (uint64_t i = begin; i < end; i++) kernels.row(from + i * row_bytes, n_in, to + i * n_sb);
+        });
       } else {
-        pack_rows(source.type, raw_[turn].data(), to, n_in, n, load_stream_);
+        memcpy(pinned_[turn], from, n * row_bytes);
       }
+      check(cudaMemcpyAsync(raw_[turn].data(), pinned_[turn], n * sent_bytes, cudaMemcpyHostToDevice, load_stream_), "cudaMemcpyAsync");
+      uint8_t *to = tensor.packed.data() + m * tensor.matrix_bytes + packed_bytes(source.type, n_in, row, 1);
+      if (coded) pack_coded(source.type, raw_[turn].as<Coded>(), to, n_in, n, load_stream_);
+      else pack_rows(source.type, raw_[turn].data(), to, n_in, n, load_stream_);
       check(cudaEventRecord(sent_[turn], load_stream_), "cudaEventRecord");
       turn ^= 1;
     }
   }
   check(cudaStreamSynchronize(load_stream_), "cudaStreamSynchronize");
-  for (Buffer &b : decoded_) b.reset();
 }
 
 std::unique_ptr<DeviceCache> CudaDevice::create_cache(const CacheShape &shape) {

@@ -14,9 +14,9 @@ class CudaTensor : public DeviceTensor {
  public:
   uint64_t device_bytes() const override { return packed.bytes() + raw.bytes() + vector.bytes(); }
 
-  Buffer packed;              // for products and rows (packed.h), in layout packed_type(type)
+  Buffer packed;              // for products and rows (packed.h)
   uint64_t matrix_bytes = 0;  // packed bytes of one [ne0, ne1] matrix
-  Buffer raw;                 // rows as in the file, of types that have no exact layout of their own
+  Buffer raw;                 // rows as in the file, of types whose rows are not read from their packed form
   Buffer vector;              // f32 values
 
   // A table that stays with the host: its rows are gathered there for each step.
@@ -76,12 +76,13 @@ class CudaDevice : public Device {
   cudaStream_t stream_ = nullptr;  // steps and cache transfers
 
   // Loading: two pinned buffers, filled and sent in turn.
-  static constexpr uint64_t STAGE = 16u << 20, DECODED = 128u << 20;
+  static constexpr uint64_t STAGE = 16u << 20;
   std::mutex load_;
   cudaStream_t load_stream_ = nullptr;
   uint8_t *pinned_[2] = {nullptr, nullptr};
   cudaEvent_t sent_[2] = {nullptr, nullptr};
-  Buffer raw_[2], decoded_[2];
+  Buffer raw_[2];
+  ThreadPool &pool_;
 
   RowCoder coder_;
 };

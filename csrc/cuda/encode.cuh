@@ -6,35 +6,41 @@
 
 namespace bl::cuda {
 
-__device__ inline void encode_f16(const Encoded &e, uint32_t row, uint32_t sb, const float (&v)[8], int lane) {
-  float largest = 0.0f;
+// By the rule of ../cpu/impl/quantize_row.h, to the same bits.
+__device__ inline void encode_whole(const Encoded &e, uint32_t row, uint32_t sb, const float (&v)[8], int lane) {
+  uint32_t largest = 0;  // |x| orders as its bits; NaN on top
 #pragma unroll
-  for (int i = 0; i < 8; i++) largest = fmaxf(largest, fabsf(v[i]));
+  for (int i = 0; i < 8; i++) largest = max(largest, __float_as_uint(v[i]) & 0x7FFFFFFFu);
+  largest = __reduce_max_sync(~0u, largest);
+  const float amax = __uint_as_float(largest);
+  const bool finite = largest < 0x7F800000u, zero = !finite || amax < 1e-30f;
+  const float d = !finite ? __uint_as_float(0x7FC00000u) : zero ? 0.0f : __fdiv_rn(amax, 8191.0f);
+  const float inverse = zero ? 0.0f : __fdiv_rn(8191.0f, amax);
+  uint32_t hi[2] = {0, 0}, lo[2] = {0, 0};
+  int32_t sum_hi = 0, sum_lo = 0;
 #pragma unroll
-  for (int o = 16; o > 0; o >>= 1) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, o));
-  // 2^(exponent - 9): the largest comes to lie in [512, 1024). Exponents are kept where both powers are normal numbers.
-  const int exponent = min(max(int(__float_as_uint(largest) >> 23), 20), 240);
-  const float scale = __uint_as_float(uint32_t(exponent - 9) << 23), inverse = __uint_as_float(uint32_t(254 - (exponent - 9)) << 23);
-
-  uint32_t packed[4];
-  float sum = 0.0f;
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    packed[i] = h2_bits(__floats2half2_rn(v[2 * i] * inverse, v[2 * i + 1] * inverse));
-    sum = __fadd_rn(__fadd_rn(sum, half_lo(packed[i])), half_hi(packed[i]));
+  for (int i = 0; i < 8; i++) {
+    const int32_t q = zero ? 0 : __float2int_rn(__fmul_rn(v[i], inverse)), h = (q + 64) >> 7, l = q - 128 * h;
+    sum_hi += h, sum_lo += l;
+    hi[i / 4] |= (uint32_t(h) & 255u) << (8 * (i % 4)), lo[i / 4] |= (uint32_t(l) & 255u) << (8 * (i % 4));
   }
-  sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 1));
-  sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
+  sum_hi += __shfl_xor_sync(~0u, sum_hi, 1), sum_lo += __shfl_xor_sync(~0u, sum_lo, 1);
   const uint32_t k = sb * SB + lane * 8;
-  if (k < e.k_stride)
-    *reinterpret_cast<uint4 *>(e.values + uint64_t(row) * e.k_stride + k) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
-  if (lane % 4 == 0) {
-    __half *sums = reinterpret_cast<__half *>(e.sums) + (uint64_t(row) * e.n_sb + sb) * 16;
-    const __half high = __float2half_rn(sum);
-    sums[lane / 4] = high;
-    sums[8 + lane / 4] = __float2half_rn(__fsub_rn(sum, __half2float(high)));
+  if (k < e.k_stride) {
+    // Values 8 l .. are of lanes t and t + 1 of a product, in one half of its block.
+    const uint32_t at = (lane / 4 * 64) + (lane % 2 * 2) * 16 + (lane % 4 / 2) * 4;
+    uint8_t *to = reinterpret_cast<uint8_t *>(e.values + uint64_t(row) * e.k_stride + sb * SB) + at;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      *reinterpret_cast<uint32_t *>(to + i * 16) = hi[i];
+      *reinterpret_cast<uint32_t *>(to + i * 16 + 8) = lo[i];
+    }
   }
-  if (lane == 0) e.scale[uint64_t(row) * e.n_sb + sb] = scale;
+  if (lane % 2 == 0) {
+    __half *sums = reinterpret_cast<__half *>(e.sums) + (uint64_t(row) * e.n_sb + sb) * 32;
+    sums[lane / 2] = __int2half_rn(sum_hi), sums[16 + lane / 2] = __int2half_rn(sum_lo);
+  }
+  if (lane == 0) e.scale[uint64_t(row) * e.n_sb + sb] = d;
 }
 
 __device__ inline void encode_bf16(const Encoded &e, uint32_t row, uint32_t sb, const float (&v)[8], int lane) {

@@ -1,7 +1,7 @@
 // matmul.h: y = W x for packed weights and encoded rows, dense and routed.
 #pragma once
 
-#include "packed.h"
+#include "whole.h"
 
 namespace bl::cuda {
 
@@ -11,10 +11,15 @@ constexpr uint32_t MAX_PARTS = 4;
 struct MatmulPart {
   const uint8_t *w;         // packed
   float *y;                 // [rows, n_out] f32, overwritten
-  uint32_t type;            // packed_type()
+  uint32_t type;
   uint32_t n_out;
   uint64_t expert_bytes;    // routed: from one expert to the next
+  Kind kind;                // of quantized types
+  Form form;
+  uint4 table;              // the values of a T4 code
 };
+
+MatmulPart matmul_part(const uint8_t *w, float *y, uint32_t type, uint32_t n_out, uint64_t expert_bytes);
 
 // A run of rows that meet the same expert.
 struct ExpertTile {
@@ -49,9 +54,10 @@ uint32_t expert_tile_columns(uint32_t pairs, uint32_t n_expert, bool floats);
 void matmul_few(const MatmulArgs &args, uint32_t n_sm, Stream &s);
 bool few_together(uint32_t type, uint32_t other);
 
-// Many rows (prompts): blocks of 128 features by 32 or 128 rows. All parts have one type.
+// Many rows (prompts): blocks of 64 or 128 features by 32 or 128 rows. All parts have one type.
 void matmul_many(const MatmulArgs &args, Stream &s);
-void matmul_many_float(const MatmulArgs &args, Stream &s);   // the float types' half of it, compiled apart
-void matmul_many_others(const MatmulArgs &args, Stream &s);  // and that of mxfp4 and of decoded types
+void matmul_many_float(const MatmulArgs &args, Stream &s);  // the float types' half of it, compiled apart
+void matmul_many_k16(const MatmulArgs &args, Stream &s);    // and that of types with a whole scale for 16 values
+void matmul_many_blocks(const MatmulArgs &args, Stream &s); // of types with floats for each block
 
 }  // namespace bl::cuda

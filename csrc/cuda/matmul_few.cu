@@ -23,29 +23,32 @@ struct FewPlan {
   uint32_t first[MAX_PARTS + 1]; // first block of each part
 };
 
-template <class F, int NC>
-__device__ void few_tiles(const MatmulPart &part, const uint8_t *w, uint32_t tile0, uint32_t tile1, const FewPlan &plan,
-                          const MatmulArgs &p, uint32_t x_row, uint32_t y_row, uint32_t n, float *values) {
-  constexpr uint32_t SB_BYTES = packed_sb_bytes(F::TYPE);
-  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, g = lane / 4, t = lane % 4;
-  const uint32_t n_sb = p.x.n_sb, per_group = plan.group * n_sb, n_group = ceil_div(tile1 - tile0, plan.group);
-  const uint32_t first_tile = warp / n_sb, first_sb = warp % n_sb;
-
-  // Columns past the last row repeat it: their results are not stored.
-  const uint32_t column = NC == 1 ? 0 : min(uint32_t(g), n - 1);
-  const uint16_t *x = p.x.values + uint64_t(x_row + column) * p.x.k_stride + t * 8;
-  const uint32_t *sums = reinterpret_cast<const uint32_t *>(p.x.sums + uint64_t(x_row + column) * n_sb * 16) + t;
-  const float *scale[2];
+// The values of a C fragment: rows g, g + 8 of columns 2t, 2t + 1.
+template <int NC>
+__device__ inline void store(const float (&c)[4], int lane, float *v) {
+  const int g = lane / 4, t = lane % 4;
 #pragma unroll
-  for (int i = 0; i < 2; i++) scale[i] = p.x.scale + uint64_t(x_row + (NC == 1 ? 0 : min(uint32_t(2 * t + i), n - 1))) * n_sb;
+  for (int i = 0; i < 4; i++)
+    if (NC > 1 || (t == 0 && i % 2 == 0)) v[(i / 2 * 8 + g) * NC + (NC > 1 ? 2 * t + i % 2 : 0)] = c[i];
+}
 
-  // This warp's items in turn: superblock `sb` of tile `ti` of a group, `slot` in the group's values.
-  struct Cursor {
-    uint32_t group, slot, ti, sb;
-  };
+// This warp's items in turn: superblock `sb` of tile `ti` of a group, `slot` in the group's values.
+struct Cursor {
+  uint32_t group, slot, ti, sb;
+};
+
+// Walks a block's (tile, superblock) items and adds up their values.
+//   body: load(at) asks for the first item; run(sb, at, ahead, out) computes the item at `at` into out [16][NC] and asks for the one at `ahead`
+//   SPANS: superblocks are added in four spans, and these in order; else all of them in order
+template <int NC, bool SPANS, class Body>
+__device__ void few_tiles(Body &body, uint32_t sb_bytes, const MatmulPart &part, const uint8_t *w, uint32_t tile0, uint32_t tile1,
+                          const FewPlan &plan, uint32_t n_sb, uint32_t y_row, uint32_t n, float *values) {
+  const int warp = threadIdx.x / WARP;
+  const uint32_t per_group = plan.group * n_sb, n_group = ceil_div(tile1 - tile0, plan.group);
+  const uint32_t first_tile = warp / n_sb, first_sb = warp % n_sb;
   auto weights_at = [&](const Cursor &c) -> const uint8_t * {
     const uint32_t tile = tile0 + c.group * plan.group + c.ti;
-    return c.group < n_group && c.slot < per_group && tile < tile1 ? w + (uint64_t(tile) * n_sb + c.sb) * SB_BYTES : nullptr;
+    return c.group < n_group && c.slot < per_group && tile < tile1 ? w + (uint64_t(tile) * n_sb + c.sb) * sb_bytes : nullptr;
   };
   auto advance = [&](Cursor &c) {
     c.slot += N_WARP, c.sb += N_WARP;
@@ -54,14 +57,8 @@ __device__ void few_tiles(const MatmulPart &part, const uint8_t *w, uint32_t til
   };
   // Weights are no result of this step: the first are asked for before the wait for the rows.
   Cursor now = {0, uint32_t(warp), first_tile, first_sb};
-  typename F::Scales scales;
-  typename F::Codes codes[SB_STEPS];
   const uint8_t *at = weights_at(now);
-  if (at != nullptr) {
-    F::load(scales, at, lane);
-#pragma unroll
-    for (int i = 0; i < int(SB_STEPS); i++) F::load(codes[i], at, i, lane);
-  }
+  if (at != nullptr) body.load(at);
   depend();
 
   for (uint32_t done = 0; done < n_group; done++) {
@@ -72,47 +69,7 @@ __device__ void few_tiles(const MatmulPart &part, const uint8_t *w, uint32_t til
       advance(now);
       if (!live) continue;  // only in the last group: nothing follows
       const uint8_t *next = weights_at(now);
-      uint32_t sum_high = 0, sum_low = 0;
-      float x_scale[2] = {1, 1};
-      if constexpr (F::NB == 1) {
-        if constexpr (F::MINS) sum_high = sums[this_sb * 8], sum_low = sums[this_sb * 8 + 4];
-        x_scale[0] = scale[0][this_sb];
-        x_scale[1] = NC == 1 ? x_scale[0] : scale[1][this_sb];
-      }
-      const uint8_t *ahead = next != nullptr ? next : at;  // the last item loads itself again rather than branch
-      typename F::Scales next_scales;
-      F::load(next_scales, ahead, lane);
-      float c[4] = {0, 0, 0, 0};
-#pragma unroll
-      for (int b = 0; b < int(SB / 32); b++) {
-        uint4 xb[F::NB];
-#pragma unroll
-        for (int j = 0; j < int(F::NB); j++) xb[j] = *reinterpret_cast<const uint4 *>(x + j * p.x.plane + this_sb * SB + b * 32);
-        uint32_t a[F::NA][8];
-        F::fragment(b, codes[b / 2], scales, a);
-        if (b & 1) F::load(codes[b / 2], ahead, b / 2, lane);  // its registers are free: the next item's codes
-        if constexpr (F::PER_BLOCK) {
-          float block[4] = {0, 0, 0, 0};
-          accumulate<F>(block, a, xb);
-#pragma unroll
-          for (int i = 0; i < 4; i++) c[i] = __fmaf_rn(F::block_scale(scales, b, i / 2), block[i], c[i]);
-        } else {
-          accumulate<F>(c, a, xb);
-        }
-      }
-      float m[4] = {0, 0, 0, 0};
-      if constexpr (F::MINS) {
-        uint32_t a[4];
-        F::min_fragment(scales, a);
-        mma_f16(m, a, sum_high, sum_low);
-      }
-      float *v = out + this_slot * TILE_ROWS * NC;
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const float value = superblock_value<F>(scales, i, c[i], m[i], x_scale[i % 2]);
-        if (NC > 1 || (t == 0 && i % 2 == 0)) v[(i / 2 * 8 + g) * NC + (NC > 1 ? 2 * t + i % 2 : 0)] = value;
-      }
-      scales = next_scales;
+      body.run(this_sb, next != nullptr ? next : at, out + this_slot * TILE_ROWS * NC);  // the last item loads itself again rather than branch
       at = next;
     }
     __syncthreads();  // the group's values are complete, and the other buffer's readers are done: they passed here
@@ -122,15 +79,228 @@ __device__ void few_tiles(const MatmulPart &part, const uint8_t *w, uint32_t til
       if (tile >= tile1 || feature >= part.n_out || col >= n) continue;
       const float *v = out + (tile_at * n_sb * TILE_ROWS + row) * NC + col;
       float sum = 0.0f;
+      if constexpr (SPANS) {
+        const uint32_t span = span_of(n_sb);
+        for (uint32_t first = 0; first < n_sb; first += span) {
+          float acc = 0.0f;
 #pragma unroll 8
-      for (uint32_t i = 0; i < n_sb; i++) sum = __fadd_rn(sum, v[i * TILE_ROWS * NC]);
+          for (uint32_t i = first; i < min(first + span, n_sb); i++) acc = __fadd_rn(acc, v[i * TILE_ROWS * NC]);
+          sum = __fadd_rn(sum, acc);
+        }
+      } else {
+#pragma unroll 8
+        for (uint32_t i = 0; i < n_sb; i++) sum = __fadd_rn(sum, v[i * TILE_ROWS * NC]);
+      }
       part.y[uint64_t(y_row + col) * part.n_out + feature] = sum;
     }
   }
 }
 
-// Types whose code shares a kernel.
+// Float weights.
+template <class F, int NC>
+struct FloatBody {
+  const uint16_t *x;
+  uint64_t plane;
+  int lane;
+  typename F::Codes codes[SB_STEPS];
+
+  __device__ FloatBody(const MatmulArgs &p, uint32_t x_row, uint32_t n) : plane(p.x.plane), lane(threadIdx.x % WARP) {
+    // Columns past the last row repeat it: their results are not stored.
+    const uint32_t column = NC == 1 ? 0 : min(uint32_t(lane / 4), n - 1);
+    x = p.x.values + uint64_t(x_row + column) * p.x.k_stride + lane % 4 * 8;
+  }
+  __device__ void load(const uint8_t *at) {
+#pragma unroll
+    for (int i = 0; i < int(SB_STEPS); i++) F::load(codes[i], at, i, lane);
+  }
+  __device__ void run(uint32_t sb, const uint8_t *ahead, float *v) {
+    float c[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int b = 0; b < int(SB / 32); b++) {
+      uint4 xb[3];
+#pragma unroll
+      for (int j = 0; j < 3; j++) xb[j] = *reinterpret_cast<const uint4 *>(x + j * plane + sb * SB + b * 32);
+      uint32_t a[F::NA][8];
+      F::fragment(b, codes[b / 2], a);
+      if (b & 1) F::load(codes[b / 2], ahead, b / 2, lane);  // its registers are free: the next item's codes
+      accumulate<F>(c, a, xb);
+    }
+    store<NC>(c, lane, v);
+  }
+};
+
+// Quantized weights, a column for each row of activations.
+template <class F, int NC>
+struct WholeBody {
+  const uint8_t *x;       // of the lane's column: 16 bytes of each block
+  const uint32_t *sums;   // of the lane's column: [superblock][hi 8 words, lo 8 words]
+  const uint32_t *column_sums[2];  // of columns 2t, 2t + 1
+  const float *scale[2];  // of columns 2t, 2t + 1
+  uint4 table;
+  int lane;
+  Codes<F::KIND> codes[SB_STEPS];
+  High<F::KIND> high;
+  Scales<F::FORM> scales;
+
+  __device__ WholeBody(const MatmulArgs &p, const MatmulPart &part, uint32_t x_row, uint32_t n) : table(part.table), lane(threadIdx.x % WARP) {
+    // Columns past the last row repeat it: their results are not stored.
+    const int g = lane / 4, t = lane % 4;
+    const uint32_t column = x_row + min(uint32_t(g), n - 1);
+    x = reinterpret_cast<const uint8_t *>(p.x.values + uint64_t(column) * p.x.k_stride) + t * 16;
+    sums = reinterpret_cast<const uint32_t *>(p.x.sums) + uint64_t(column) * p.x.n_sb * 16 + t;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const uint64_t row = x_row + min(uint32_t(2 * t + i), n - 1);
+      scale[i] = p.x.scale + row * p.x.n_sb;
+      column_sums[i] = reinterpret_cast<const uint32_t *>(p.x.sums) + row * p.x.n_sb * 16;
+    }
+  }
+  __device__ void load(const uint8_t *at) {
+    high.load(at, lane), scales.load(at + code_bytes(F::KIND), lane);
+#pragma unroll
+    for (int i = 0; i < int(SB_STEPS); i++) codes[i].load(at, i, lane);
+  }
+  __device__ void run(uint32_t sb, const uint8_t *ahead, float *v) {
+    High<F::KIND> next_high;
+    Scales<F::FORM> next_scales;
+    next_high.load(ahead, lane), next_scales.load(ahead + code_bytes(F::KIND), lane);
+    SuperSums<F> sum;
+    sum.clear();
+#pragma unroll
+    for (int b = 0; b < int(SB / 32); b++) {
+      const uint4 xb = *reinterpret_cast<const uint4 *>(x + sb * (SB * 2) + b * 64);
+      uint32_t a[4];
+      fragment<F::KIND>(b, codes[b / 2], high, table, a);
+      if (b & 1) codes[b / 2].load(ahead, b / 2, lane);  // its registers are free: the next item's codes
+      sum.add(b, a, xb, scales, [&](int column) { return joined_block_sum(column_sums[column] + sb * 16, b); });
+    }
+    float mins[2][4] = {};
+    if constexpr (F::MINS) {
+      uint32_t a[4];
+      scales.min_fragment(a);
+#pragma unroll
+      for (int plane = 0; plane < 2; plane++) mma_f16(mins[plane], a, sums[sb * 16 + plane * 8], sums[sb * 16 + plane * 8 + 4]);
+    }
+    float c[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) c[i] = sum.value(i, scales, mins, scale[i % 2][sb]);
+    store<NC>(c, lane, v);
+    high = next_high, scales = next_scales;
+  }
+};
+
+// Quantized weights, one row of activations. The eight columns of a product are four pieces of the row, blocks or halves of blocks, times
+// (hi, lo), so that a block costs one product; lane t then has the sums of piece t.
+template <class F>
+struct WholeBody<F, 1> {
+  static constexpr int SETS = F::BY16 ? 4 : 2;  // accumulators: of four pieces each
+  const uint8_t *x;
+  const uint32_t *sums;
+  const float *scale;
+  uint4 table;
+  int lane;
+  Codes<F::KIND> codes[SB_STEPS];
+  High<F::KIND> high;
+  Scales<F::FORM> scales;
+
+  __device__ WholeBody(const MatmulArgs &p, const MatmulPart &part, uint32_t x_row, uint32_t) : table(part.table), lane(threadIdx.x % WARP) {
+    // Column g: plane g % 2 of piece g / 2.
+    const int g = lane / 4, t = lane % 4, piece = g / 2;
+    x = reinterpret_cast<const uint8_t *>(p.x.values + uint64_t(x_row) * p.x.k_stride) + t * 16 + g % 2 * 8;
+    x += F::BY16 ? piece / 2 * 64 + piece % 2 * 4 : piece * 64;
+    sums = reinterpret_cast<const uint32_t *>(p.x.sums) + uint64_t(x_row) * p.x.n_sb * 16;
+    scale = p.x.scale + uint64_t(x_row) * p.x.n_sb;
+  }
+  __device__ void load(const uint8_t *at) {
+    high.load(at, lane), scales.load(at + code_bytes(F::KIND), lane);
+#pragma unroll
+    for (int i = 0; i < int(SB_STEPS); i++) codes[i].load(at, i, lane);
+  }
+  __device__ void run(uint32_t sb, const uint8_t *ahead, float *v) {
+    const int g = lane / 4, t = lane % 4, piece = g / 2;
+    High<F::KIND> next_high;
+    Scales<F::FORM> next_scales;
+    next_high.load(ahead, lane), next_scales.load(ahead + code_bytes(F::KIND), lane);
+    uint2 xs[SETS];
+#pragma unroll
+    for (int q = 0; q < SETS; q++) {
+      if constexpr (F::BY16) xs[q].x = *reinterpret_cast<const uint32_t *>(x + sb * (SB * 2) + q * 128);
+      else xs[q] = *reinterpret_cast<const uint2 *>(x + sb * (SB * 2) + q * 256);
+    }
+    int32_t c[SETS][4] = {};
+#pragma unroll
+    for (int b = 0; b < int(SB / 32); b++) {
+      uint32_t a[4];
+      fragment<F::KIND>(b, codes[b / 2], high, table, a);
+      if (b & 1) codes[b / 2].load(ahead, b / 2, lane);  // its registers are free: the next item's codes
+      if constexpr (F::BY16) {
+        const uint32_t w = piece / 2 == (b & 1) ? xs[b / 2].x : 0;
+        mma_s8(c[b / 2], a, piece % 2 ? 0 : w, piece % 2 ? w : 0);
+      } else {
+        const bool mine = piece == (b & 3);
+        mma_s8(c[b / 4], a, mine ? xs[b / 4].x : 0, mine ? xs[b / 4].y : 0);
+      }
+    }
+    // c[q][2 r], c[q][2 r + 1]: sums with hi and lo of piece 4 q + t, for row g + 8 r.
+    float value[4] = {};
+    if constexpr (F::BLOCKS) {
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        float f = 0.0f, sum[SETS];
+#pragma unroll
+        for (int q = 0; q < SETS; q++) sum[q] = joined(c[q][2 * r], c[q][2 * r + 1]);
+#pragma unroll
+        for (int j = 0; j < 4 * SETS; j++) {
+          const float s = __shfl_sync(~0u, sum[j / 4], (lane & ~3) | (j & 3));
+          if constexpr (F::BY16) f = __fmaf_rn(scales.group(j, r), s, f);
+          else f = __fmaf_rn(SuperSums<F>::block_scale(scales, j, r), s, f);
+          if constexpr (F::FORM == Form::BLOCKS_MIN) f = __fmaf_rn(scales.addend(j, r), joined_block_sum(sums + sb * 16, j), f);
+        }
+        value[2 * r] = __fmul_rn(f, scale[sb]);
+      }
+    } else {
+      SuperSums<F> sum;
+      sum.clear();
+#pragma unroll
+      for (int q = 0; q < SETS; q++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+          int32_t s;
+          if constexpr (F::BY16) s = int32_t(word(scales.sc[r], q) << (24 - 8 * t)) >> 24;
+          else s = int32_t(scales.scales4(q, r) >> (8 * t) & 255u);
+          sum.weigh(2 * r, s, c[q][2 * r], c[q][2 * r + 1]);
+        }
+#pragma unroll
+      for (int i = 0; i < 4; i += 2)
+#pragma unroll
+        for (int o = 1; o < 4; o <<= 1) {
+          sum.hi[i] += __shfl_xor_sync(~0u, sum.hi[i], o);
+          if constexpr (!F::JOINS) sum.lo[i] += __shfl_xor_sync(~0u, sum.lo[i], o);
+        }
+      float mins[2][4] = {};
+      if constexpr (F::MINS) {  // columns: sums of hi, of lo, in turn
+        uint32_t a[4];
+        scales.min_fragment(a);
+        const uint32_t *w = sums + sb * 16 + g % 2 * 8 + t;
+        float both[4] = {0, 0, 0, 0};
+        mma_f16(both, a, w[0], w[4]);
+        mins[0][0] = both[0], mins[1][0] = both[1], mins[0][2] = both[2], mins[1][2] = both[3];
+      }
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) value[i] = sum.value(i, scales, mins, scale[sb]);
+    }
+    store<1>(value, lane, v);
+    high = next_high, scales = next_scales;
+  }
+};
+
+// Formats whose code shares a kernel.
 enum class Set { common, floats, others };
+
+BL_HD constexpr Set set_of(Kind kind, Form form) {
+  const bool common = form == Form::K32_MIN || kind == Kind::S6 || kind == Kind::S8 || (kind == Kind::S4 && form == Form::BLOCKS);
+  return common ? Set::common : Set::others;
+}
 
 template <int NC, Set SET>
 __global__ __launch_bounds__(BLOCK, SET == Set::floats ? 1 : 2) void matmul_few_kernel(const __grid_constant__ MatmulArgs p,
@@ -155,25 +325,25 @@ __global__ __launch_bounds__(BLOCK, SET == Set::floats ? 1 : 2) void matmul_few_
     n = row_count(p.rows);  // written by the step's input copy, before any kernel
     if (n == 0) return depend();  // a grid that has not waited would let its successor overtake its predecessor
   }
-  if constexpr (SET == Set::others) {
+  if constexpr (SET == Set::floats) {
+    auto run = [&](auto format) {
+      using F = decltype(format);
+      FloatBody<F, NC> body(p, x_row, n);
+      few_tiles<NC, false>(body, float_sb_bytes(F::TYPE), mp, w, tile0, tile1, plan, p.x.n_sb, y_row, n, values);
+    };
     switch (mp.type) {
-      case TYPE_MXFP4: few_tiles<FormatMXFP4, NC>(mp, w, tile0, tile1, plan, p, x_row, y_row, n, values); break;
-      case PACKED_HALF: few_tiles<FormatHalf, NC>(mp, w, tile0, tile1, plan, p, x_row, y_row, n, values); break;
-    }
-  } else if constexpr (SET == Set::floats) {
-    switch (mp.type) {
-      case TYPE_F32: few_tiles<FormatF32, NC>(mp, w, tile0, tile1, plan, p, x_row, y_row, n, values); break;
-      case TYPE_F16: few_tiles<FormatF16, NC>(mp, w, tile0, tile1, plan, p, x_row, y_row, n, values); break;
-      case TYPE_BF16: few_tiles<FormatBF16, NC>(mp, w, tile0, tile1, plan, p, x_row, y_row, n, values); break;
+      case TYPE_F32: return run(FormatF32());
+      case TYPE_F16: return run(FormatF16());
+      default: return run(FormatBF16());
     }
   } else {
-    switch (mp.type) {
-      case TYPE_Q4_K: few_tiles<FormatQ4K, NC>(mp, w, tile0, tile1, plan, p, x_row, y_row, n, values); break;
-      case TYPE_Q5_K: few_tiles<FormatQ5K, NC>(mp, w, tile0, tile1, plan, p, x_row, y_row, n, values); break;
-      case TYPE_Q6_K: few_tiles<FormatQ6K, NC>(mp, w, tile0, tile1, plan, p, x_row, y_row, n, values); break;
-      case TYPE_Q8_0: few_tiles<FormatQ80, NC>(mp, w, tile0, tile1, plan, p, x_row, y_row, n, values); break;
-      case TYPE_Q4_0: few_tiles<FormatQ40, NC>(mp, w, tile0, tile1, plan, p, x_row, y_row, n, values); break;
-    }
+    with_whole(mp.kind, mp.form, [&](auto format) {
+      using F = decltype(format);
+      if constexpr (set_of(F::KIND, F::FORM) == SET) {
+        WholeBody<F, NC> body(p, mp, x_row, n);
+        few_tiles<NC, true>(body, F::SB_BYTES, mp, w, tile0, tile1, plan, p.x.n_sb, y_row, n, values);
+      }
+    });
   }
 }
 
@@ -185,8 +355,8 @@ void launch_few(const MatmulArgs &args, const FewPlan &plan, uint32_t pairs, Str
 }
 
 Set set_of(uint32_t type) {
-  if (!reads_f16_rows(type)) return Set::floats;
-  return type == TYPE_MXFP4 || type == PACKED_HALF ? Set::others : Set::common;
+  const WholeType *w = whole_type(type);
+  return w == nullptr ? Set::floats : set_of(w->kind, w->form);
 }
 
 }  // namespace

@@ -8,15 +8,15 @@ uint32_t expert_tile_columns(uint32_t pairs, uint32_t n_expert, bool floats) {
 }
 
 void matmul_many(const MatmulArgs &args, Stream &s) {
-  switch (args.part[0].type) {
-    case TYPE_Q4_K: return launch_format<FormatQ4K>(args, s);
-    case TYPE_Q5_K: return launch_format<FormatQ5K>(args, s);
-    case TYPE_Q6_K: return launch_format<FormatQ6K>(args, s);
-    case TYPE_Q8_0: return launch_format<FormatQ80>(args, s);
-    case TYPE_Q4_0: return launch_format<FormatQ40>(args, s);
-    case TYPE_MXFP4:
-    case PACKED_HALF: return matmul_many_others(args, s);
-    default: return matmul_many_float(args, s);
+  const MatmulPart &part = args.part[0];
+  if (!reads_whole_rows(part.type)) return matmul_many_float(args, s);
+  switch (part.form) {
+    case Form::K32_MIN:
+      if (part.kind == Kind::U4) return launch_format<Whole<Kind::U4, Form::K32_MIN>>(args, s);
+      return launch_format<Whole<Kind::U5, Form::K32_MIN>>(args, s);
+    case Form::K16:
+    case Form::K16_MIN: return matmul_many_k16(args, s);
+    default: return matmul_many_blocks(args, s);
   }
 }
 

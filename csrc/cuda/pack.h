@@ -1,19 +1,22 @@
 // pack.h: weights into the layout of packed.h and back.
 #pragma once
 
-#include "packed.h"
+#include "../cpu/coded.h"
+#include "whole.h"
 
 namespace bl::cuda {
 
-// Bytes of `n_matrix` packed matrices of n_row x n_in in layout `packed_type`.
-uint64_t packed_bytes(uint32_t packed_type, uint64_t n_in, uint64_t n_row, uint64_t n_matrix);
+// Bytes of `n_matrix` packed matrices of n_row x n_in.
+uint64_t packed_bytes(uint32_t type, uint64_t n_in, uint64_t n_row, uint64_t n_matrix);
 
 // Packs n_row rows (raw file bytes in card memory) as tiles from the matrix's first row or a multiple of 16 on.
 //   raw [n_row, n_in] in the type's blocks · packed: where the first of these tiles goes
 void pack_rows(uint32_t type, const uint8_t *raw, uint8_t *packed, uint64_t n_in, uint64_t n_row, cudaStream_t stream);
 
-// The same as PACKED_HALF from decoded rows [n_row, n_in] f32.
-void pack_halves(const float *rows, uint8_t *packed, uint64_t n_in, uint64_t n_row, cudaStream_t stream);
+// Whether the host first puts a type's rows together as codes and scales (../cpu/coded.h); then pack_coded() packs them, and tables of
+// rows stay as the file has them.
+bool packs_coded(uint32_t type);
+void pack_coded(uint32_t type, const Coded *rows, uint8_t *packed, uint64_t n_in, uint64_t n_row, cudaStream_t stream);
 
 // The architecture this library's code for the current card was compiled for, as 10 major + minor: of the machine code, or of the
 // PTX that the driver compiled.

@@ -133,7 +133,7 @@ __global__ void rows_kernel(const __grid_constant__ RowsArgs p) {
       }
     }
     if (p.y != nullptr) store8f(p.y + uint64_t(row) * p.n, k, p.n, v);
-    if (p.f16.values != nullptr) encode_f16(p.f16, row, sb, v, lane);
+    if (p.f16.values != nullptr) encode_whole(p.f16, row, sb, v, lane);
     if (p.bf16.values != nullptr) encode_bf16(p.bf16, row, sb, v, lane);
   }
 }

@@ -14,11 +14,17 @@ export const seed = Number(Deno.env.get("BLOOMERY_SEED") ?? Date.now() % 1_000_0
 
 /**
  * Tests of `--device name`; on the CPU with 1 thread, and with 3 by bits.
- * @param options `bound`: the device's own bound of a case where it is above the case's; `without`: cases whose ops it refuses
+ * @param options `bound`: the device's own bound of a case where it is above the case's; `without`: cases whose ops it refuses; `same`: cases
+ * of which the host gives the same bits
  */
 export function registerOpTests(
   name: string,
-  options: { ignore?: boolean; bound?: (c: OpCase) => number; without?: (c: OpCase) => boolean } = {},
+  options: {
+    ignore?: boolean;
+    bound?: (c: OpCase) => number;
+    without?: (c: OpCase) => boolean;
+    same?: (c: OpCase) => boolean;
+  } = {},
 ): void {
   const threads = name === "cpu";
   const opened: OpenedBackend[] = [];
@@ -46,6 +52,7 @@ export function registerOpTests(
             device: one.device.index,
             ...(three ? { other: three.backend } : {}),
             reference,
+            ...(options.same?.(c) ? { same: one.backend } : {}),
             native: one.backend,
             seed,
           });

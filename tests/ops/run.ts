@@ -383,6 +383,8 @@ export interface CheckOptions {
   readonly device: number;
   /** The same device with another number of threads. */
   readonly other?: Backend;
+  /** A device that gives the same bits: its backend, as device 0. */
+  readonly same?: Backend;
   readonly reference: Backend;
   /** Encodes quantized weights. */
   readonly native: Backend;
@@ -400,8 +402,8 @@ export async function checkCase(c: OpCase, o: CheckOptions): Promise<void> {
   const want = await outputs(o.reference, 0, together(c, n_tok), n_tok);
   const got = await outputs(o.backend, o.device, together(c, n_tok), n_tok);
   assertClose(c, got, want, "against the reference");
-  const again = async (what: string, backend: Backend, schedule: Schedule, most: number) => {
-    assertSame(c, await outputs(backend, o.device, schedule, most), got, what);
+  const again = async (what: string, backend: Backend, schedule: Schedule, most: number, device = o.device) => {
+    assertSame(c, await outputs(backend, device, schedule, most), got, what);
   };
   await again("one sequence after the other", o.backend, alone(c, n_tok), n_tok);
   const next = random(o.seed, `${c.name} pieces`);
@@ -409,6 +411,7 @@ export async function checkCase(c: OpCase, o: CheckOptions): Promise<void> {
   await again("pieces of a few rows", o.backend, cut, mostRows(cut));
   await again("one row of each sequence a step", o.backend, singles(c), c.sequences.length);
   if (o.other) await again("another number of threads", o.other, together(c, n_tok), n_tok);
+  if (o.same) await again("the host", o.same, together(c, n_tok), n_tok, 0);
 }
 
 /** One row of every sequence that is not done, step by step. */
