@@ -106,7 +106,11 @@ export {
   type StepRequest,
 } from "./core/engine/mod.ts";
 export type { Backend, DeviceInfo, FileRange, TensorSource } from "./core/program/backend.ts";
-export { type CachePlan, type CacheType, describePlan, type Plan } from "./core/plan/plan.ts";
+export type { CachePart, CachePlan, CacheType } from "./core/plan/cache.ts";
+export { describePlan } from "./core/plan/describe.ts";
+export type { LayerRun, PlaceOptions } from "./core/plan/places.ts";
+export type { PlaceOverride } from "./core/program/place.ts";
+export type { DevicePlan, Plan } from "./core/plan/plan.ts";
 export {
   type ChatOptions,
   type GenerateOptions,

@@ -12,7 +12,7 @@ import { contextOf, deviceName, threadsOf } from "./open.ts";
 import { placementOf } from "./place_flags.ts";
 import { residencyNote } from "./residency.ts";
 import { formatAmount } from "./progress.ts";
-import type { CacheType } from "../core/plan/plan.ts";
+import type { CacheType } from "../core/plan/cache.ts";
 
 /** Whole numbers of a comma-separated list. */
 function numbers(text: string, flag: string): number[] {

@@ -61,7 +61,7 @@ export async function openSource(path: string, io: Io, backend?: Backend): Promi
     return openGguf(path);
   }
   const { openFolderModel } = await import("../quantize/folder_model.ts");
-  const { formatBytes } = await import("../core/plan/plan.ts");
+  const { formatBytes } = await import("../core/plan/bytes.ts");
   const model = openFolderModel(path, backend ? { quantize: (job) => backend.quantize(job) } : {});
   for (const w of model.warnings) io.warn(w);
   for (const { type, n, bytes } of model.converted) {

@@ -10,7 +10,8 @@ import { openConfigured, threadsOf } from "./open.ts";
 import { placementOf } from "./place_flags.ts";
 import { parseSize } from "./size.ts";
 import { SLOT_FLAGS, slotsOf } from "./slots.ts";
-import type { CacheType, Plan } from "../core/plan/plan.ts";
+import type { CacheType } from "../core/plan/cache.ts";
+import type { Plan } from "../core/plan/plan.ts";
 import type { DeviceInfo } from "../core/program/backend.ts";
 
 /** A card that need not be here. */
@@ -85,7 +86,7 @@ export const plan: Command = {
     const { openNativeBackend } = await import("../ffi/mod.ts");
     const { bindModel } = await import("../core/arch/model.ts");
     const { planEngine } = await import("../core/engine/planning.ts");
-    const { describePlan } = await import("../core/plan/plan.ts");
+    const { describePlan } = await import("../core/plan/describe.ts");
     const path = args[0] ?? await modelPath(flags, io);
     using file = await openConfigured(path, flags, io);
     // The host's library measures programs; a card's would open the cards.

@@ -31,7 +31,7 @@
 extern "C" {
 #endif
 
-#define BL_ABI_VERSION 3
+#define BL_ABI_VERSION 4
 
 typedef enum bl_status {
   BL_OK = 0,
@@ -68,6 +68,10 @@ BL_API void bl_runtime_close(bl_runtime *rt);
 //   {"index":0,"kind":"cpu"|"cuda","name":"...","memory_bytes":N,"free_bytes":N,"features":["avx2",...]}
 // Returns the length without NUL, as bl_build_info.
 BL_API uint64_t bl_runtime_devices(bl_runtime *rt, uint8_t *out, uint64_t n_out);
+
+// Adds a logical device: the memory and the processors of device `like`, with scratch memory of its own. *out: its index. A program over
+// both is one over two devices, wherever they are.   errors BL_ERR_ARGUMENT, BL_ERR_UNSUPPORTED (device `like` can be there once only)
+BL_API int32_t bl_runtime_add_device(bl_runtime *rt, uint32_t like, uint32_t *out, uint8_t *err, uint64_t n_err);
 
 // --- files and tensors --------------------------------------------------------------------------------------------------------------
 
@@ -167,6 +171,7 @@ BL_API void bl_cache_free(bl_cache *cache);
 //            limit: of an i32 step input past BL_INPUT_TARGETS: its values lie in [-1, limit); 0 otherwise
 //   ops      n_op x (6 + n_dst + n_src + n_param) words: opcode, device, n_dst, n_src, n_param, 0, dst ids, src ids, params
 //            (params are u32, i32 or f32 by their bits; BL_NO_OPERAND stands for a source that is left out)
+//            An op and all that it reads and writes are on one device; step inputs are on all, and the source of a COPY may be elsewhere.
 //   outputs  n_output tensor ids: what a step can copy to the host, in output order
 //
 // The last axis of an activation counts rows and holds the bucket's size; a step computes only the rows its input names.
@@ -197,11 +202,13 @@ typedef enum bl_input {
 BL_API int32_t bl_program_create(bl_runtime *rt, const uint8_t *code, uint64_t n_code, bl_tensor *const *weights, uint64_t n_weights,
                                  bl_cache *const *caches, uint64_t n_caches, bl_program **out, uint8_t *err, uint64_t n_err);
 
-// Bytes of scratch memory that the program needs. The programs of the host share theirs: it has what the largest needs.
+// Bytes of scratch memory that the program needs on all its devices. The programs of the host share theirs: it has what the largest needs.
 BL_API uint64_t bl_program_scratch_bytes(const bl_program *program);
 
-// What bl_program_scratch_bytes would say, without weights and caches: they are described. Nothing is allocated.
-//   weights  [n_weights][6]: type, ne0 .. ne3, uses · caches  [n_caches]: page_size, n_pages, n_stream, then type, ne, ratio of each stream
+// The scratch memory of a program on one of its devices, without weights and caches: they are described. Nothing is allocated. The other
+// devices need not be there; what passes between devices is the host's.
+//   weights  [n_weights][7]: type, ne0 .. ne3, uses, device
+//   caches   [n_caches]: device, page_size, n_pages, n_stream, then type, ne, ratio of each stream
 //   errors BL_ERR_PROGRAM, BL_ERR_ARGUMENT, BL_ERR_UNSUPPORTED (the device cannot measure: cards do not yet)
 BL_API int32_t bl_program_measure(bl_runtime *rt, uint32_t device, const uint8_t *code, uint64_t n_code, const uint64_t *weights,
                                   uint64_t n_weights, const uint32_t *caches, uint64_t n_cache_words, uint64_t *out, uint8_t *err,

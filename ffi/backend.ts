@@ -172,6 +172,8 @@ function fileKey(path: string): string {
 class NativeBackend extends Handle implements Backend {
   readonly #library: Library;
   readonly #files = new Map<string, Handle>();
+  /** Of logical devices: whose memory they have. */
+  readonly #added = new Map<number, number>();
 
   constructor(library: Library, pointer: Deno.PointerObject) {
     super(pointer, (p) => library.symbols.bl_runtime_close(p));
@@ -179,7 +181,20 @@ class NativeBackend extends Handle implements Backend {
   }
 
   get devices(): readonly DeviceInfo[] {
-    return JSON.parse(fetchText((out, n) => this.#library.symbols.bl_runtime_devices(this.pointer, out, n)));
+    const all: DeviceInfo[] = JSON.parse(
+      fetchText((out, n) => this.#library.symbols.bl_runtime_devices(this.pointer, out, n)),
+    );
+    return all.map((d) => {
+      const like = this.#added.get(d.index);
+      return like === undefined ? d : { ...d, like };
+    });
+  }
+
+  addDevice(like: number): number {
+    const err = new Uint8Array(N_ERR), out = new Uint32Array(1);
+    check(this.#library.symbols.bl_runtime_add_device(this.pointer, like, bytesOf(out), err, BigInt(N_ERR)), err);
+    this.#added.set(out[0], this.#added.get(like) ?? like);
+    return out[0];
   }
 
   async loadTensor(spec: TensorSpec): Promise<TensorHandle> {
@@ -261,16 +276,13 @@ class NativeBackend extends Handle implements Backend {
     return new NativeProgram(this.#library, pointerFrom(out), program);
   }
 
-  measureProgram(
-    program: Program,
-    device: number,
-    caches: readonly Omit<CacheSpec, "device">[],
-  ): number | undefined {
+  measureProgram(program: Program, device: number, caches: readonly CacheSpec[]): number | undefined {
     const err = new Uint8Array(N_ERR);
     const out = new BigUint64Array(1);
     const code = encodeProgram(program) as Uint8Array<ArrayBuffer>;
-    const weights = program.weights.flatMap((w) => [w.type.id, ...w.ne, w.uses].map(BigInt));
+    const weights = program.weights.flatMap((w) => [w.type.id, ...w.ne, w.uses, w.device].map(BigInt));
     const words = caches.flatMap((c) => [
+      c.device,
       c.page_size,
       c.n_pages,
       c.streams.length,

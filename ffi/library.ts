@@ -21,7 +21,7 @@ export const STATUS: readonly ErrorCode[] = [
 ];
 
 /** The ABI version this TypeScript was written for (`BL_ABI_VERSION`). */
-export const ABI_VERSION = 3;
+export const ABI_VERSION = 4;
 
 /** The backends a library can be built for; each library also has the host as device 0. */
 export type LibraryName = "cpu" | "cuda";

@@ -33,6 +33,15 @@ export const SYMBOLS = {
     ],
     result: "u64",
   },
+  bl_runtime_add_device: {
+    parameters: [
+      "pointer", // bl_runtime *rt
+      "u32", //     like
+      "buffer", //  uint32_t *out
+      ...ERR,
+    ],
+    result: "i32",
+  },
   bl_file_open: {
     parameters: [
       "pointer", // bl_runtime *rt
@@ -208,7 +217,7 @@ export const SYMBOLS = {
       "u32", //     device
       "buffer", //  const uint8_t *code
       "u64", //     n_code
-      "buffer", //  const uint64_t *weights  [n_weights, 6]
+      "buffer", //  const uint64_t *weights  [n_weights, 7]
       "u64", //     n_weights
       "buffer", //  const uint32_t *caches
       "u64", //     n_cache_words

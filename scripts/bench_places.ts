@@ -12,7 +12,7 @@ import { parseArgs } from "node:util";
 import { parseSize } from "../cli/size.ts";
 import { Engine } from "../core/engine/mod.ts";
 import { openGguf } from "../core/gguf/read.ts";
-import { describePlan } from "../core/plan/plan.ts";
+import { describePlan } from "../core/plan/describe.ts";
 import { openBackend } from "../ffi/mod.ts";
 import { SHAPES, writeShape } from "./synthetic.ts";
 

@@ -128,7 +128,7 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
     digest: () =>
       digest ??= modelDigest(
         file,
-        JSON.stringify([engine.plan.caches.map(({ n_pages: _, ...kind }) => kind), keys, control]),
+        JSON.stringify([engine.plan.caches.map(({ n_pages: _n, parts: _p, ...kind }) => kind), keys, control]),
       ),
     adapters: (file.adapters ?? []).map(({ path, task_name, prompt_prefix }) => ({ path, task_name, prompt_prefix })),
     adapterScales: engine.adapters,

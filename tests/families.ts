@@ -8,7 +8,7 @@ import { ARCHITECTURES } from "../core/arch/mod.ts";
 import { bindModel, buildProgram } from "../core/arch/model.ts";
 import type { Engine, EngineOptions } from "../core/engine/mod.ts";
 import { openGguf } from "../core/gguf/read.ts";
-import type { CacheType } from "../core/plan/plan.ts";
+import type { CacheType } from "../core/plan/cache.ts";
 import { NONE } from "../core/program/ops.ts";
 import { openBackend, type OpenedBackend } from "../ffi/mod.ts";
 import { prepare } from "../quantize/prepare/mod.ts";

@@ -6,7 +6,7 @@ import { planEngine } from "../core/engine/planning.ts";
 import type { EngineOptions } from "../core/engine/mod.ts";
 import type { PlanError } from "../core/errors.ts";
 import { openGguf } from "../core/gguf/read.ts";
-import { describePlan, shortPlan } from "../core/plan/plan.ts";
+import { describePlan, shortPlan } from "../core/plan/describe.ts";
 import type { DeviceInfo } from "../core/program/backend.ts";
 import { FAMILY_MODELS, familyFile } from "./family_models.ts";
 import { testFolder } from "./models.ts";

@@ -14,6 +14,7 @@ import {
   type Program,
   type WeightDesc,
 } from "../program/program.ts";
+import { onlyDevice, type Placement, placeProgram } from "../program/place.ts";
 import type { Architecture, Spec } from "./architecture.ts";
 import { Keys, type ModelFile } from "./keys.ts";
 import { architectureOf } from "./mod.ts";
@@ -171,12 +172,21 @@ export const HIDDEN = "hidden";
 export function buildHidden(
   model: Pick<Model, "file" | "arch" | "spec">,
   bucket: Bucket,
-  device: number,
+  place: number | Placement,
   adapters?: readonly number[],
 ): Program {
-  const op = new Ops(bucket, model.file, device, undefined, adapters);
+  const op = new Ops(bucket, model.file, firstDevice(place), undefined, adapters);
   model.arch.build(op, model.spec);
-  return op.finishBeforeHead(HIDDEN);
+  return placed(op.finishBeforeHead(HIDDEN), place);
+}
+
+/** The device that a program is built for before it is placed. */
+function firstDevice(place: number | Placement): number {
+  return typeof place === "number" ? place : onlyDevice(place) ?? 0;
+}
+
+function placed(program: Program, place: number | Placement): Program {
+  return typeof place === "number" || onlyDevice(place) !== undefined ? program : placeProgram(program, place);
 }
 
 /**
@@ -187,10 +197,10 @@ export function buildProgram(
   model: Pick<Model, "file" | "arch" | "spec" | "collects">,
   bucket: Bucket,
   topK: number,
-  device: number,
+  place: number | Placement,
   adapters?: readonly number[],
 ): Program {
-  const op = new Ops(bucket, model.file, device, model.collects, adapters);
+  const op = new Ops(bucket, model.file, firstDevice(place), model.collects, adapters);
   const logits = op.wanted_rows(model.arch.build(op, model.spec));
   const top = op.top_k(logits, topK);
   op.output(OUTPUTS.ids, top.ids);
@@ -198,5 +208,5 @@ export function buildProgram(
   op.output(OUTPUTS.lse, top.lse);
   op.output(OUTPUTS.target, op.target_logprob(logits, top.lse));
   op.output(OUTPUTS.logits, logits);
-  return op.finish();
+  return placed(op.finish(), place);
 }

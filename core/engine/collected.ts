@@ -2,7 +2,7 @@
  * What an engine that collects has summed up over a sequence: squares of the inputs of matrices, out of the sequence's state.
  * @module
  */
-import type { CachePlan } from "../plan/plan.ts";
+import type { CachePlan } from "../plan/cache.ts";
 import type { CacheHandle } from "../program/backend.ts";
 import type { Collected } from "../program/program.ts";
 import type { Sequence } from "./sequence.ts";

@@ -6,7 +6,8 @@
 import { EngineError } from "../errors.ts";
 import { bindModel, buildHidden, buildProgram, HIDDEN, type Model, OUTPUTS } from "../arch/model.ts";
 import type { ModelSource, Spec } from "../arch/mod.ts";
-import { bucketOf, PAGE_SIZE, type Plan } from "../plan/plan.ts";
+import { PAGE_SIZE, partOf } from "../plan/cache.ts";
+import { bucketOf, type Plan } from "../plan/plan.ts";
 import type { Backend, CacheHandle, ProgramHandle, StepInput, TensorHandle, TensorSource } from "../program/backend.ts";
 import type { Program, WeightDesc } from "../program/program.ts";
 import { type CollectedSums, readCollected } from "./collected.ts";
@@ -14,6 +15,7 @@ import { planEngine, type PlannedEngine, type PlanningOptions } from "./planning
 import { type ExpertRank, Residency } from "./residency.ts";
 import { noPages, PageList, PagePool } from "./pages.ts";
 import { type KeptPoint, Sequence, type SequenceOwner } from "./sequence.ts";
+import { createParts, SplitCache } from "./split_cache.ts";
 import { restoreSnapshot, type Snapshot, takeSnapshot } from "./snapshot.ts";
 
 export type { CollectedSums } from "./collected.ts";
@@ -89,6 +91,11 @@ const NOTHING = {
 /** Most weights read at once while loading. */
 const LOADS_AT_ONCE = 8;
 
+/** A weight on a device. */
+function weightKey({ device, name }: WeightDesc): string {
+  return `${device} ${name}`;
+}
+
 /** Rows of one request in one native step. */
 interface Part {
   readonly request: number;
@@ -129,6 +136,8 @@ export class Engine implements Disposable {
   readonly contextReason: string | undefined;
   /** @internal */
   readonly caches: CacheHandle[] = [];
+  /** Of each cache, what the devices keep of it. */
+  readonly #parts: CacheHandle[][] = [];
   readonly #weights = new Map<string, TensorHandle>();
   #residency: Residency | undefined;
   #rank: ExpertRank | undefined;
@@ -277,7 +286,7 @@ export class Engine implements Disposable {
     this.#residency = undefined;
     this.#programs.clear();
     this.#weights.clear();
-    this.caches.length = 0;
+    this.caches.length = this.#parts.length = 0;
   }
 
   /**
@@ -442,14 +451,12 @@ export class Engine implements Disposable {
     const hidden = requests[0]?.want === "hidden";
     const scales = parts.map((p) => requests[p.request].sequence.adapters);
     const { program, handle } = this.#program(n_tok, outRows.length, hidden, scales);
-    const n_page: number[] = [], pages: Int32Array[] = [];
-    this.caches.forEach((_, c) => {
+    const tables = this.caches.map((_, c) => {
       const lists = parts.map((p) => requests[p.request].sequence.lists[c].ids);
-      const n = Math.max(1, ...lists.map((ids) => ids.length));
-      const table = new Int32Array(parts.length * n).fill(-1);
-      lists.forEach((ids, i) => table.set(ids, i * n));
-      n_page.push(n);
-      pages.push(table);
+      const n_page = Math.max(1, ...lists.map((ids) => ids.length));
+      const pages = new Int32Array(parts.length * n_page).fill(-1);
+      lists.forEach((ids, i) => pages.set(ids, i * n_page));
+      return { n_page, pages };
     });
     const input: StepInput = {
       tokens,
@@ -457,8 +464,8 @@ export class Engine implements Disposable {
       seqs,
       outRows: Int32Array.from(outRows),
       targets: Int32Array.from(targets),
-      pages,
-      n_page,
+      pages: program.caches.map((c) => tables[c.of].pages),
+      n_page: program.caches.map((c) => tables[c.of].n_page),
       n_seq: parts.length,
       derived: program.derived.map((d) => {
         const out = d.type === "i32" ? new Int32Array(n_tok * d.n) : new Float32Array(n_tok * d.n);
@@ -522,12 +529,13 @@ export class Engine implements Disposable {
     const key = `${bucket.n_tok},${bucket.n_out},${hidden},${adapters}`;
     const known = this.#programs.get(key);
     if (known) return known;
-    const device = this.plan.device.index;
+    const { placement } = this.plan;
     const program = hidden
-      ? buildHidden(this.model, bucket, device, adapters)
-      : buildProgram(this.model, bucket, this.topK, device, adapters);
-    const weights = program.weights.map((w) => this.#residency?.tensor(w.name) ?? this.#weights.get(w.name)!);
-    const handle = this.backend.createProgram(program, weights, this.caches);
+      ? buildHidden(this.model, bucket, placement, adapters)
+      : buildProgram(this.model, bucket, this.topK, placement, adapters);
+    const weights = program.weights.map((w) => this.#residency?.tensor(w.name) ?? this.#weights.get(weightKey(w))!);
+    const caches = program.caches.map((c) => this.#parts[c.of][partOf(this.plan.caches, c).part]);
+    const handle = this.backend.createProgram(program, weights, caches);
     const made = { program, handle };
     this.#programs.set(key, made);
     return made;
@@ -540,20 +548,22 @@ export class Engine implements Disposable {
    */
   async loadWeights(onProgress?: (done: number, total: number) => void): Promise<void> {
     for (const c of this.plan.caches) {
-      this.caches.push(this.backend.createCache({ device: this.plan.device.index, ...c }));
+      const parts = createParts(this.backend, c);
+      this.#parts.push(parts);
+      this.caches.push(parts.length === 1 ? parts[0] : new SplitCache(c, parts));
     }
     // Any bucket's program says what each weight is used for.
-    const { weights } = buildProgram(this.model, { n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, this.topK, 0);
-    const device = this.plan.device.index, { pools } = this.plan;
-    if (pools.length > 0) this.#residency = Residency.open(this.backend, device, pools, this.file, this.#rank);
+    const { pools, placement } = this.plan;
+    const { weights } = buildProgram(this.model, { n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, this.topK, placement);
+    if (pools.length > 0) this.#residency = Residency.open(this.backend, pools, this.file, this.#rank);
     const queue = weights.filter((w) => this.#residency?.tensor(w.name) === undefined);
     const total = queue.reduce((n, w) => n + (w.constant ? 0 : this.file.tensor(w.name).bytes), 0);
     let done = 0;
     const worker = async () => {
       for (let w = queue.shift(); w !== undefined; w = queue.shift()) {
-        const { type, ne, uses } = w;
+        const { type, ne, uses, device } = w;
         const handle = await this.backend.loadTensor({ device, type, ne, uses, source: await this.#source(w) });
-        this.#weights.set(w.name, handle);
+        this.#weights.set(weightKey(w), handle);
         done += w.constant ? 0 : this.file.tensor(w.name).bytes;
         onProgress?.(done, total);
       }

@@ -5,13 +5,17 @@
 import type { Model } from "../arch/model.ts";
 import { EngineError, PlanError, UsageError } from "../errors.ts";
 import { chooseContext } from "../plan/context.ts";
-import { type CacheType, nextPowerOfTwo, type Plan, planModel } from "../plan/plan.ts";
+import type { CacheType } from "../plan/cache.ts";
+import { nextPowerOfTwo, type Plan, planModel } from "../plan/plan.ts";
+import { placementFor, type PlaceOptions } from "../plan/places.ts";
 import type { Backend, DeviceInfo } from "../program/backend.ts";
 
 /** What a plan depends on. */
 export interface PlanningOptions {
-  /** Index of the backend's device that holds everything. */
+  /** Index of the backend's device that holds what `place` does not put elsewhere. */
   readonly device?: number;
+  /** What lies on which device. Default: everything on `device`. */
+  readonly place?: PlaceOptions;
   /** The most tokens of one sequence. Default: what the model was trained for, or the largest that fits. */
   readonly n_ctx?: number;
   /** Tokens the cache holds over all sequences. Default: `contexts` times `n_ctx`. */
@@ -37,6 +41,8 @@ export interface PlanningOptions {
   readonly collect?: (weight: string) => boolean;
   /** Bytes of host memory that the model may take. Default: what is free. */
   readonly hostRoom?: number;
+  /** Bytes of each card's memory that the model may take. Default: what is free. */
+  readonly cardRoom?: number;
   /**
    * Slots of experts in host memory, where the room is not to decide.
    * @internal
@@ -92,20 +98,29 @@ export function planEngine(
   options: PlanningOptions,
 ): PlannedEngine {
   const n_ubatch = options.n_ubatch ?? 512, index = options.device ?? 0;
-  const device = backend.devices.find((d) => d.index === index);
-  if (!device) {
-    throw new UsageError("usage.device", `Cannot use device ${index}: expected 0 to ${backend.devices.length - 1}`, {
-      at: { got: index, devices: backend.devices.map((d) => d.name) },
+  const { devices } = backend;
+  const infoOf = (index: number): DeviceInfo => {
+    const device = devices.find((d) => d.index === index);
+    if (device) return device;
+    const known = devices.map((d) => `${d.index} ${d.name}`);
+    throw new UsageError("usage.device", `Cannot use device ${index}: there are ${known.join(", ")}`, {
+      at: { got: index, devices: known },
     });
+  };
+  const placement = placementFor(options.place ?? {}, model.spec.n_layer, index);
+  const used = [...placement.layers, placement.output, ...placement.overrides.map((o) => o.device)].map(infoOf);
+  const card = used.find((d) => d.kind === "cuda");
+  if (options.collect && card) {
+    const text = `Cannot sum up the inputs of matrices on ${card.name}: only the host can`;
+    throw new EngineError("engine.collect", text, { at: { device: card.name }, hint: "use --device cpu" });
   }
-  if (options.collect && device.kind === "cuda") {
-    const text = `Cannot sum up the inputs of matrices on ${device.name}: only the host can`;
-    throw new EngineError("engine.collect", text, { at: { device: device.name }, hint: "use --device cpu" });
-  }
+  const device = infoOf(placement.output);
   const contexts = options.contexts ?? 1, topK = Math.min(options.topK ?? TOP_K, model.spec.n_vocab);
   const planFor = (n_ctx: number, device: DeviceInfo) =>
     planModel(model, {
       device,
+      devices: devices.map((d) => d.index === device.index ? device : d),
+      placement,
       n_ctx,
       n_cache: Math.max(options.n_cache ?? n_ctx * contexts, n_ctx),
       n_seq: options.n_seq ?? contexts,
@@ -116,6 +131,7 @@ export function planEngine(
       cacheTypeK: options.cacheTypeK ?? "f16",
       cacheTypeV: options.cacheTypeV ?? "f16",
       hostRoom: options.hostRoom,
+      cardRoom: options.cardRoom,
       slots: options.slots,
       backend,
     });

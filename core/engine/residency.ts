@@ -166,7 +166,6 @@ export class Residency implements Disposable {
    */
   static open(
     backend: Backend,
-    device: number,
     plans: readonly PoolPlan[],
     file: ModelFile,
     rank: ExpertRank = new Map(),
@@ -175,7 +174,7 @@ export class Residency implements Disposable {
     const copies = file.copies?.() ?? [];
     try {
       for (const plan of plans) {
-        const handle = backend.createPool({ device, slot_bytes: plan.slot_bytes, n_slots: plan.n_slots });
+        const handle = backend.createPool({ device: plan.device, slot_bytes: plan.slot_bytes, n_slots: plan.n_slots });
         const seats = new Seats(plan.groups.map((g) => g.n_expert), plan.n_slots);
         const none = handle.counts();
         pools.push({ plan, handle, seats, last: none, base: none });

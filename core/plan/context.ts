@@ -4,7 +4,7 @@
  */
 import { PlanError } from "../errors.ts";
 import type { DeviceInfo } from "../program/backend.ts";
-import { formatBytes } from "./plan.ts";
+import { formatBytes } from "./bytes.ts";
 
 export interface ContextChoice {
   readonly n_ctx: number;

@@ -7,6 +7,8 @@ import { packedBytes, type RoutedGroup } from "./weights.ts";
 
 /** Slots of one size, for the layers whose experts have it. */
 export interface PoolPlan {
+  /** Which device has it. */
+  readonly device: number;
   /** What the largest expert of its layers takes. */
   readonly slot_bytes: number;
   /** Experts that it holds at once. */
@@ -47,12 +49,16 @@ function readerBytes(groups: readonly RoutedGroup[]): number {
 
 /** Pools with the fewest slots. */
 export function smallestPools(groups: readonly RoutedGroup[]): PoolPlan[] {
-  const bySize = new Map<number, RoutedGroup[]>();
-  for (const g of groups) bySize.set(slotBytes(g), [...bySize.get(slotBytes(g)) ?? [], g]);
-  return [...bySize].map(([slot_bytes, own]) => {
+  const alike = new Map<string, RoutedGroup[]>();
+  for (const g of groups) {
+    const key = `${g.weights[0].device},${slotBytes(g)}`;
+    alike.set(key, [...alike.get(key) ?? [], g]);
+  }
+  return [...alike.values()].map((own) => {
+    const { device } = own[0].weights[0], slot_bytes = slotBytes(own[0]);
     const least = Math.max(...own.map((g) => g.n_used));
     const n_expert = own.reduce((n, g) => n + g.n_expert, 0);
-    return withSlots({ slot_bytes, groups: own, n_expert, least, n_slots: 0, bytes: 0 }, least);
+    return withSlots({ device, slot_bytes, groups: own, n_expert, least, n_slots: 0, bytes: 0 }, least);
   });
 }
 

@@ -24,6 +24,8 @@ export interface WeightPlan {
   readonly bytes: number;
   /** Where it lies. */
   readonly form: Form;
+  /** Which device has it; a weight that several devices read is there several times. */
+  readonly device: number;
   /** That it takes of the device's memory for itself: 0 for a table and in a pool. */
   readonly device_bytes: number;
 }
@@ -76,7 +78,7 @@ function onCard(w: WeightDesc, device: DeviceInfo): Pick<WeightPlan, "form" | "d
 export function planWeight(w: WeightDesc, file: ModelFile, device: DeviceInfo): WeightPlan {
   const t = w.constant === undefined ? file.tensor(w.name) : undefined;
   const place = device.kind === "cuda" ? onCard(w, device) : onHost(w, t && file.place(t)?.offset);
-  return { name: w.name, type: t?.type ?? w.type, bytes: t?.bytes ?? 0, ...place };
+  return { name: w.name, type: t?.type ?? w.type, bytes: t?.bytes ?? 0, device: w.device, ...place };
 }
 
 /** The routed weights of one layer. */

@@ -20,6 +20,8 @@ export interface DeviceInfo {
   readonly free_bytes: number;
   /** Instruction sets, or compute capability. */
   readonly features: readonly string[];
+  /** Of a logical device: the one whose memory and processors it shares. */
+  readonly like?: number;
 }
 
 /** Bytes of a file. */
@@ -165,6 +167,13 @@ export interface QuantizeJob {
 export interface Backend extends Disposable {
   /** All devices; the first is the host. */
   readonly devices: readonly DeviceInfo[];
+  /**
+   * Adds a logical device: the memory and the processors of one that is there.
+   * @returns its number
+   * @throws {NativeError} `native.unsupported` where a device can be there once only
+   * @internal
+   */
+  addDevice(like: number): number;
   /** @internal */
   loadTensor(spec: TensorSpec): Promise<TensorHandle>;
   /** @internal */
@@ -180,11 +189,11 @@ export interface Backend extends Disposable {
    */
   createProgram(program: Program, weights: readonly TensorHandle[], caches: readonly CacheHandle[]): ProgramHandle;
   /**
-   * Bytes of scratch memory that a program needs on a device, before there are weights and caches; undefined where the device
-   * cannot tell.
+   * Bytes of scratch memory that a program needs on one of its devices, before there are weights and caches; undefined where the
+   * device cannot tell. The others need not be there.
    * @internal
    */
-  measureProgram(program: Program, device: number, caches: readonly Omit<CacheSpec, "device">[]): number | undefined;
+  measureProgram(program: Program, device: number, caches: readonly CacheSpec[]): number | undefined;
 
   /**
    * Encodes rows; bit-exact on every backend. Gives `dst` back.

@@ -77,8 +77,10 @@ export interface WeightDesc {
   /** Type on the device: that of the file, or f32 when `decode`. */
   type: GgmlType;
   readonly ne: Ne;
-  /** `USE` bits over all ops of the program. */
+  /** `USE` bits over all ops of the program that read it on its device. */
   uses: number;
+  /** A weight that several devices read is on each of them. */
+  readonly device: number;
   /** The file has another type: it is decoded to f32 when it is loaded, since ops read it whole. */
   decode: boolean;
   /** f32 values when the weight is a constant. */
@@ -104,6 +106,9 @@ export interface CacheDesc {
   /** One page a sequence, which holds the state of its recurrent layers. */
   readonly state: boolean;
   readonly streams: StreamDesc[];
+  readonly device: number;
+  /** Which of the model's caches it is, or a part of: parts on several devices have one numbering of pages. */
+  readonly of: number;
 }
 
 /** A stream as ops name it. */
@@ -304,7 +309,10 @@ export class Ops {
 
   /** An f32 constant worked out from metadata. Asking for the same name again gives the same value. */
   constant(name: string, values: Float32Array, ne: readonly number[] = [values.length]): T {
-    return this.#weight({ name, type: F32, ne: ne4(ne), uses: 0, decode: false, constant: values }, ne);
+    return this.#weight(
+      { name, type: F32, ne: ne4(ne), uses: 0, device: this.device, decode: false, constant: values },
+      ne,
+    );
   }
 
   /** Rows kept for every position (or every `ratio` positions) of a sequence. */
@@ -756,7 +764,10 @@ export class Ops {
     const fits = found !== undefined &&
       (sameDims(found.ne, ne) || (options.reshape === true && count(found.ne) === count(ne)));
     if (!fits) this.problems.push({ tensor: name, expected: ne, ...(found ? { got: found.ne } : {}) });
-    return this.#weight({ name, type: found?.type ?? F32, ne: ne4(ne), uses: 0, decode: false }, ne);
+    return this.#weight(
+      { name, type: found?.type ?? F32, ne: ne4(ne), uses: 0, device: this.device, decode: false },
+      ne,
+    );
   }
 
   #weight(desc: WeightDesc, ne: readonly number[]): T {
@@ -775,7 +786,9 @@ export class Ops {
       return known;
     }
     let cache = this.#caches.findIndex((c) => c.state === state && c.window === window);
-    if (cache < 0) cache = this.#caches.push({ window, state, streams: [] }) - 1;
+    if (cache < 0) {
+      cache = this.#caches.push({ window, state, streams: [], device: this.device, of: this.#caches.length }) - 1;
+    }
     const stream = this.#caches[cache].streams.push(desc) - 1;
     const made = { ...desc, cache, stream, window };
     this.#streams.set(desc.name, made);

@@ -145,6 +145,8 @@ export function openReferenceBackend(): Backend {
   }];
   return {
     devices,
+    addDevice: (like) =>
+      devices.push({ ...devices[like], index: devices.length, like: devices[like].like ?? like }) - 1,
     loadTensor: (spec) => Promise.resolve(new ReferenceTensor(spec)),
     createCache: (spec) => new ReferenceCache(spec),
     createPool: () => nativeOnly("keep experts in a pool"),

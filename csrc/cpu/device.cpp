@@ -34,6 +34,8 @@ class CpuDevice : public Device {
  public:
   explicit CpuDevice(ThreadPool &pool) : pool_(pool) {}
 
+  std::unique_ptr<Device> another() override { return std::make_unique<CpuDevice>(pool_); }
+
   std::string info_json(uint32_t index) override {
     return "{\"index\":" + std::to_string(index) + ",\"kind\":\"cpu\",\"name\":\"" + cpu_name() +
            "\",\"memory_bytes\":" + std::to_string(meminfo("MemTotal")) + ",\"free_bytes\":" + std::to_string(host_free_bytes()) +

@@ -14,7 +14,7 @@ CpuExec::CpuExec(ThreadPool &pool, std::shared_ptr<HostScratch> scratch, const P
     : pool_(pool), k_(kernels()), p_(program), scratch_(std::move(scratch)), matmul_(pool, k_) {
   for (DeviceTensor *w : weights) weights_.push_back(dynamic_cast<CpuTensor *>(w));
   for (DeviceCache *c : caches) caches_.push_back(dynamic_cast<CpuCache *>(c));
-  arena_ = Scratch(scratch_, p_.arena_bytes[0]);
+  arena_ = Scratch(scratch_, p_.arena_bytes.size() > p_.device ? p_.arena_bytes[p_.device] : 0);
   heaps_.resize(pool.size());
   scores_.resize(pool.size());
   for (const Op &op : p_.ops) prepare(op);
@@ -130,8 +130,19 @@ void CpuExec::find_runs() {
 }
 
 void CpuExec::step(const StepInput &input, uint8_t *output, uint64_t mask) {
+  begin(input);
+  run_to(uint32_t(p_.ops.size()));
+  for (size_t i = 0; i < p_.outputs.size(); i++) {
+    if (((mask >> i) & 1) == 0) continue;
+    take(p_.outputs[i], output);
+    output += rows(p_.outputs[i]) * p_.row_bytes(p_.outputs[i]);
+  }
+}
+
+void CpuExec::begin(const StepInput &input) {
   scratch_.memory()->need(scratch_.bytes());
   in_ = &input;
+  next_ = 0;
   find_runs();
   // Angles are the f32 product of position and inverse frequency; their cosine and sine are taken in f64 and rounded once.
   for (Angles &a : angles_) {
@@ -149,18 +160,21 @@ void CpuExec::step(const StepInput &input, uint8_t *output, uint64_t mask) {
       }
     });
   }
-  for (size_t i = 0; i < p_.ops.size();) i = run(i);
-  for (size_t i = 0; i < p_.outputs.size(); i++) {
-    if (((mask >> i) & 1) == 0) continue;
-    const uint32_t id = p_.outputs[i];
-    const Lines from = runs(id);
-    const uint64_t n = rows(id) * from.per_row, bytes = from.n * 4;
-    if (from.dense) memcpy(output, from.base, n * bytes);
-    else
-      for (uint64_t line = 0; line < n; line++) memcpy(output + line * bytes, from.at(line), bytes);
-    output += n * bytes;
-  }
 }
+
+void CpuExec::run_to(uint32_t end) {
+  while (next_ < end) next_ = run(next_);
+}
+
+void CpuExec::take(uint32_t id, uint8_t *to) {
+  const Lines from = runs(id);
+  const uint64_t n = rows(id) * from.per_row, bytes = from.n * 4;
+  if (from.dense) memcpy(to, from.base, n * bytes);
+  else
+    for (uint64_t line = 0; line < n; line++) memcpy(to + line * bytes, from.at(line), bytes);
+}
+
+void CpuExec::give(uint32_t id, const uint8_t *from) { memcpy(result(id), from, rows(id) * p_.row_bytes(id)); }
 
 size_t CpuExec::run(size_t i) {
   const Op &op = p_.ops[i];
@@ -190,7 +204,9 @@ size_t CpuExec::run(size_t i) {
     case BL_OP_DOT: dot(op); break;
     case BL_OP_TOP_K: top_k(op); break;
     case BL_OP_TARGET_LOGPROB: target_logprob(op); break;
-    case BL_OP_COPY: copy(op); break;
+    case BL_OP_COPY:
+      if (!p_.crosses(op)) copy(op);
+      break;
     case BL_OP_COUNT: break;
   }
   return i + 1;

@@ -38,6 +38,10 @@ class CpuExec : public Exec {
   uint64_t scratch_bytes() const override;
   uint64_t shared_bytes() const { return scratch_.bytes(); }  // of it, what other programs use as well
   void step(const StepInput &input, uint8_t *output, uint64_t mask) override;
+  void begin(const StepInput &input) override;
+  void run_to(uint32_t end) override;
+  void take(uint32_t id, uint8_t *rows) override;
+  void give(uint32_t id, const uint8_t *rows) override;
 
  private:
   // cos and sin of one inverse-frequency table for the rows of a step, shared by all layers.
@@ -119,6 +123,7 @@ class CpuExec : public Exec {
   std::vector<std::vector<std::pair<float, int32_t>>> heaps_;  // by thread
   std::vector<std::vector<float>> scores_;                     // by thread
   const StepInput *in_ = nullptr;
+  size_t next_ = 0;  // the first op of the step that has not run
 };
 
 }  // namespace bl

@@ -89,7 +89,7 @@ CpuTensor::CpuTensor(ThreadPool &pool, const TensorSource &s) {
   rows = copy_.data();
 }
 
-CpuCache::CpuCache(const CacheShape &c) {
+CpuCache::CpuCache(const CacheShape &c) : CpuCache() {
   for (size_t s = 0; s < c.type.size(); s++) streams_.emplace_back(c.row_bytes(s) * c.page_rows(s) * c.n_pages, "a cache");
 }
 

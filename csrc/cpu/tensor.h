@@ -49,7 +49,7 @@ class DescribedTensor : public CpuTensor {
 class CpuCache : public DeviceCache {
  public:
   explicit CpuCache(const CacheShape &shape);
-  CpuCache() = default;  // without memory, to measure programs
+  CpuCache() { splits_blocks = true; }  // without memory, to measure programs
   void copy(const int32_t *src, const int32_t *dst, uint32_t n) override;
   void read(const int32_t *pages, uint32_t n, uint8_t *data) override;
   void write(const int32_t *pages, uint32_t n, const uint8_t *data) override;

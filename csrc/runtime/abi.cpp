@@ -11,6 +11,7 @@
 #include "device.h"
 #include "host_math.h"
 #include "host_quantize.h"
+#include "segments.h"
 
 using namespace bl;
 
@@ -47,13 +48,14 @@ struct bl_program {
   Program program;
   std::unique_ptr<StepReader> reader;
   std::unique_ptr<Exec> exec;
-  std::mutex *lock;
+  std::vector<std::mutex *> locks;  // of its devices, ascending
 };
 
 namespace {
 
 using ull = unsigned long long;
 
+constexpr uint32_t MAX_DEVICES = 64;
 constexpr uint32_t MAX_THREADS = 1024;
 constexpr uint32_t MAX_SLOTS = 1u << 24;
 constexpr uint32_t MAX_STREAMS = 1u << 16;
@@ -98,6 +100,31 @@ Device &device_at(bl_runtime *rt, uint32_t device) {
   if (device >= rt->devices.size()) fail(BL_ERR_ARGUMENT, "Cannot use device %u: there are %zu", device, rt->devices.size());
   return *rt->devices[device];
 }
+
+// Holds the devices of a program; all who hold several take them in one order.
+class Held {
+ public:
+  explicit Held(const std::vector<std::mutex *> &locks) {
+    for (std::mutex *m : locks) held_.emplace_back(*m);
+  }
+
+ private:
+  std::vector<std::unique_lock<std::mutex>> held_;
+};
+
+// A tensor or cache of another device than the one whose part of a program is measured.
+class TensorElsewhere : public DeviceTensor {
+ public:
+  uint64_t device_bytes() const override { return 0; }
+};
+
+class CacheElsewhere : public DeviceCache {
+ public:
+  CacheElsewhere() { splits_blocks = true; }
+  void copy(const int32_t *, const int32_t *, uint32_t) override {}
+  void read(const int32_t *, uint32_t, uint8_t *) override {}
+  void write(const int32_t *, uint32_t, const uint8_t *) override {}
+};
 
 const TypeInfo &type_at(uint32_t type) {
   const TypeInfo *t = type_info(type);
@@ -260,6 +287,19 @@ uint64_t bl_runtime_devices(bl_runtime *rt, uint8_t *out, uint64_t n_out) {
   } catch (...) {
     return 0;
   }
+}
+
+int32_t bl_runtime_add_device(bl_runtime *rt, uint32_t like, uint32_t *out, uint8_t *err, uint64_t n_err) {
+  return guarded(err, n_err, [&] {
+    Device &d = device_at(rt, like);
+    need(out != nullptr, "a pointer is NULL");
+    if (rt->devices.size() == MAX_DEVICES) fail(BL_ERR_ARGUMENT, "Cannot add a device: there are %u, the most", MAX_DEVICES);
+    auto made = d.another();
+    if (made == nullptr) fail(BL_ERR_UNSUPPORTED, "Cannot add a device: device %u can be there once only", like);
+    rt->locks.push_back(std::make_unique<std::mutex>());
+    rt->devices.push_back(std::move(made));
+    *out = uint32_t(rt->devices.size() - 1);
+  });
 }
 
 int32_t bl_file_open(bl_runtime *rt, const uint8_t *path, bl_file **out, uint8_t *err, uint64_t n_err) {
@@ -431,14 +471,18 @@ int32_t bl_program_create(bl_runtime *rt, const uint8_t *code, uint64_t n_code, 
     auto handle = std::make_unique<bl_program>();
     handle->program = parse_program(code, n_code, {w.begin(), w.end()}, {c.begin(), c.end()});
     const Program &p = handle->program;
-    const uint32_t device = p.ops[0].device;
-    for (const Op &op : p.ops)
-      if (op.device != device)
-        fail(BL_ERR_UNSUPPORTED, "Cannot create program: its ops are on devices %u and %u, expected one device", device, op.device);
-    Device &d = device_at(rt, device);
-    handle->lock = rt->locks[device].get();
-    std::lock_guard<std::mutex> lock(*handle->lock);  // programs of a device share its scratch memory
-    handle->exec = d.compile(p, w, c);
+    const std::vector<uint32_t> devices = p.devices();
+    for (const uint32_t device : devices) {
+      device_at(rt, device);
+      handle->locks.push_back(rt->locks[device].get());
+    }
+    const Held held(handle->locks);  // programs of a device share its scratch memory
+    if (devices.size() == 1) handle->exec = device_at(rt, p.device).compile(p, w, c);
+    else {
+      auto parts = std::make_unique<Segments>(p, devices);
+      for (const uint32_t device : devices) parts->set_exec(device, device_at(rt, device).compile(parts->part(device), w, c));
+      handle->exec = std::move(parts);
+    }
     handle->reader = std::make_unique<StepReader>(p);
     *out = handle.release();
   });
@@ -459,40 +503,48 @@ int32_t bl_program_measure(bl_runtime *rt, uint32_t device, const uint8_t *code,
     std::vector<DeviceTensor *> w;
     std::vector<DeviceCache *> c;
     for (uint64_t i = 0; i < n_weights; i++) {
-      const uint64_t *words = weights + 6 * i;
-      const uint32_t type = uint32_t(words[0]);
+      const uint64_t *words = weights + 7 * i;
+      const uint32_t type = uint32_t(words[0]), on = uint32_t(words[6]);
       const TypeInfo &t = type_at(type);
       uint64_t n = 1;
       for (int k = 1; k < 5; k++) n = multiply(n, words[k], "a tensor's size");
       check_shape(t, words + 1, type_bytes(t, n));
-      tensors.push_back(d.describe_tensor(type, uint32_t(words[5])));
+      tensors.push_back(on == device ? d.describe_tensor(type, uint32_t(words[5])) : std::make_unique<TensorElsewhere>());
       if (tensors.back() == nullptr) cannot();
       DeviceTensor &made = *tensors.back();
-      made.device = device, made.type = type, made.uses = uint32_t(words[5]);
+      made.device = on, made.type = type, made.uses = uint32_t(words[5]);
       std::copy(words + 1, words + 5, made.ne);
       if (type == TYPE_I32) made.i32_limit = 1;  // whatever its values are: they are checked when it is loaded
       w.push_back(&made);
     }
     for (uint64_t i = 0; i < n_cache_words;) {
-      need(n_cache_words - i >= 3 && (n_cache_words - i - 3) / 3 >= caches[i + 2], "the caches' words end too early");
-      stores.push_back(d.describe_cache());
+      need(n_cache_words - i >= 4 && (n_cache_words - i - 4) / 3 >= caches[i + 3], "the caches' words end too early");
+      const uint32_t on = caches[i];
+      stores.push_back(on == device ? d.describe_cache() : std::make_unique<CacheElsewhere>());
       if (stores.back() == nullptr) cannot();
       CacheShape &shape = stores.back()->shape;
-      shape.page_size = caches[i], shape.n_pages = caches[i + 1];
-      const uint32_t n_stream = caches[i + 2];
-      i += 3;
+      shape.page_size = caches[i + 1], shape.n_pages = caches[i + 2];
+      const uint32_t n_stream = caches[i + 3];
+      i += 4;
       for (uint32_t s = 0; s < n_stream; s++, i += 3) {
         shape.type.push_back(caches[i]);
         shape.ne.push_back(caches[i + 1]);
         shape.ratio.push_back(caches[i + 2]);
         check_stream(shape, s);
       }
-      stores.back()->device = device;
+      stores.back()->device = on;
       c.push_back(stores.back().get());
     }
     const Program program = parse_program(code, n_code, {w.begin(), w.end()}, {c.begin(), c.end()});
-    need(std::all_of(program.ops.begin(), program.ops.end(), [&](const Op &op) { return op.device == device; }), "an op is on another device");
-    *out = d.measure(program, w, c);
+    const std::vector<uint32_t> devices = program.devices();
+    const bool is_there = std::binary_search(devices.begin(), devices.end(), device);
+    *out = 0;
+    if (devices.size() == 1 && is_there) *out = d.measure(program, w, c);
+    if (devices.size() == 1) return;
+    const Segments parts(program, devices);
+    // What moves between devices passes through the host's memory.
+    if (device == 0) *out += parts.buffer_bytes();
+    if (is_there) *out += d.measure(parts.part(device), w, c);
   });
 }
 
@@ -503,7 +555,7 @@ int32_t bl_program_step(bl_program *program, const uint8_t *input, uint64_t n_in
     const StepInput &in = program->reader->read(input, n_input);
     const uint64_t want = program->reader->output_bytes(mask);
     if (n_output != want) fail(BL_ERR_ARGUMENT, "Cannot run step: the output has %llu bytes, expected %llu", (ull)n_output, (ull)want);
-    std::lock_guard<std::mutex> lock(*program->lock);
+    const Held held(program->locks);
     program->exec->step(in, output, mask);
   });
 }

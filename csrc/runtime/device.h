@@ -98,6 +98,7 @@ class DeviceCache {
 
   uint32_t device = 0;
   CacheShape shape;
+  bool splits_blocks = false;  // heads of attention may share a block of a row's type
 };
 
 // A program made ready to run on one device.
@@ -108,12 +109,26 @@ class Exec {
   // Runs a step and copies the outputs whose bit is set in mask, packed in output order, each cut to the step's rows (n_out rows may
   // be 0). Returns when they are on the host. Calls on one device never overlap.
   virtual void step(const StepInput &input, uint8_t *output, uint64_t mask) = 0;
+
+  // The same in pieces, for one device's part of a program over several (segments.h). Its COPYs that cross are no work: values leave with
+  // take() and arrive with give() when the ops before them have been given. A card may return before they ran.
+  virtual void begin(const StepInput &input) { (void)input, cannot_share(); }
+  // The ops of the part before op `end` that were not given yet.
+  virtual void run_to(uint32_t end) { (void)end, cannot_share(); }
+  // The rows of a value in this step, packed, to and from host memory.
+  virtual void take(uint32_t id, uint8_t *rows) { (void)id, (void)rows, cannot_share(); }
+  virtual void give(uint32_t id, const uint8_t *rows) { (void)id, (void)rows, cannot_share(); }
+
+ private:
+  [[noreturn]] static void cannot_share() { fail(BL_ERR_UNSUPPORTED, "Cannot run step: this device cannot share a program with others"); }
 };
 
 class Device {
  public:
   virtual ~Device() = default;
 
+  // Another device of the same memory and processors, with scratch memory of its own; nullptr where there can be one only.
+  virtual std::unique_ptr<Device> another() { return nullptr; }
   // One object of bl_runtime_devices' array for this index.
   virtual std::string info_json(uint32_t index) = 0;
   virtual std::unique_ptr<DeviceTensor> load_tensor(const TensorSource &source) = 0;

@@ -2,6 +2,8 @@
 // the ops are in program_ops.cpp, the memory layout in program_layout.cpp.
 #include "program.h"
 
+#include <algorithm>
+
 #include "device.h"
 #include "program_internal.h"
 
@@ -191,6 +193,15 @@ std::string shape_text(const uint64_t *ne) {
   return s + "]";
 }
 
+std::vector<uint32_t> Program::devices() const {
+  std::vector<uint32_t> all;
+  for (const Op &op : ops)
+    if (all.empty() || all.back() != op.device) all.push_back(op.device);
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
 Program parse_program(const uint8_t *code, uint64_t n_code, const std::vector<const DeviceTensor *> &weights,
                       const std::vector<const DeviceCache *> &caches) {
   Words words(code, n_code);
@@ -232,6 +243,7 @@ Program parse_program(const uint8_t *code, uint64_t n_code, const std::vector<co
     checker.check_output(i);
   }
   checker.check_caches();
+  p.device = p.ops[0].device;
   lay_out_scratch(p);
   return p;
 }

@@ -88,6 +88,7 @@ struct DerivedInput {
 
 struct Program {
   uint32_t n_tok, n_out, n_seq;  // the bucket
+  uint32_t device = 0;           // that every op runs on; of a program over several devices each has its part (segments.h)
   std::vector<CacheUse> caches;
   std::vector<DerivedInput> derived;
   std::vector<Tensor> tensors;
@@ -105,6 +106,10 @@ struct Program {
     const Tensor &t = tensors[id];
     return t.rows == Rows::tok ? n_tok_step : t.rows == Rows::out ? n_out_step : 1;
   }
+  // Those that ops run on, ascending.
+  std::vector<uint32_t> devices() const;
+  // A COPY of a value that another device holds: no kernel, but a place in the order of both (segments.h).
+  bool crosses(const Op &op) const { return op.code == BL_OP_COPY && !root(op.src[0]).is_input() && tensors[op.src[0]].device != op.device; }
   uint64_t bucket_rows(uint32_t id) const { return step_rows(id, n_tok, n_out); }
   // Bytes of one row of tensor `id` when it is packed (scratch and inputs: four per element).
   uint64_t row_bytes(uint32_t id) const { return tensors[id].row_elems * 4; }

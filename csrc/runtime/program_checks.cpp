@@ -67,7 +67,7 @@ const Tensor &OpChecker::source(size_t i) {
     root.last = int32_t(index_);
   }
   settle_view(p_, id);
-  if (root.kind != BL_KIND_INPUT && t.device != op_->device)
+  if (root.kind != BL_KIND_INPUT && t.device != op_->device && op_->code != BL_OP_COPY)
     bad("source " + std::to_string(i) + " is on device " + std::to_string(t.device) + ", the op on device " + std::to_string(op_->device));
   return t;
 }
@@ -169,7 +169,7 @@ uint32_t OpChecker::stream(uint32_t index, uint32_t s, uint64_t ne) const {
 
 void OpChecker::heads(uint32_t index, uint32_t s, uint64_t head_dim) const {
   const uint32_t block = type_info(caches_[index]->shape.type[s])->block;
-  if (op_->device != 0 && head_dim % block != 0)  // the host takes heads that share a block apart
+  if (!caches_[index]->splits_blocks && head_dim % block != 0)
     bad("heads of " + std::to_string(head_dim) + " elements are not whole blocks of " + std::to_string(block) + " in stream " +
         std::to_string(s) + " of cache " + std::to_string(index));
 }

@@ -137,7 +137,7 @@ Deno.test("GET /bloomery/machine gives the plan's bytes, which are the sum, and 
   });
   const { plan } = servedModel(model).machine!;
   const experts = { hits: 3, misses: 1, read_bytes: 5, wait_ms: 6, n_slots: 7, n_held: 8 } as ResidencyStats;
-  const pool = { slot_bytes: 2, n_slots: 7, groups: [], n_expert: 9, least: 1, bytes: 14 };
+  const pool = { device: 0, slot_bytes: 2, n_slots: 7, groups: [], n_expert: 9, least: 1, bytes: 14 };
   // A model whose experts do not all fit; the sum is the plan's own.
   const routed = { ...plan, pools: [pool], pool_bytes: 14, total_bytes: plan.total_bytes + 14 };
   const machine = { plan: routed, experts: () => experts };
