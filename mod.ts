@@ -108,7 +108,7 @@ export {
 export type { Backend, DeviceInfo, FileRange, TensorSource } from "./core/program/backend.ts";
 export type { CachePart, CachePlan, CacheType } from "./core/plan/cache.ts";
 export { describePlan } from "./core/plan/describe.ts";
-export type { LayerRun, PlaceOptions } from "./core/plan/places.ts";
+export type { DeviceShare, LayerRun, PlaceOptions } from "./core/plan/places.ts";
 export type { PlaceOverride } from "./core/program/place.ts";
 export type { DevicePlan, Plan } from "./core/plan/plan.ts";
 export {

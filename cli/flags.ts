@@ -45,7 +45,7 @@ export const COMMON = {
     value: "DEVICE",
     default: "auto",
     env: "LLAMA_ARG_DEVICE",
-    help: "auto, cpu, cuda[:i] or reference",
+    help: "auto, cpu, cuda[:i] or reference; several with commas between them",
   },
   threads: {
     name: "threads",
@@ -98,16 +98,6 @@ export const COMMON = {
     choices: ["f32", "f16", "q8_0"],
     env: "LLAMA_ARG_CACHE_TYPE_V",
     help: "type of cached values",
-  },
-  gpuLayers: {
-    name: "n-gpu-layers",
-    alias: ["ngl", "gpu-layers"],
-    type: "int",
-    value: "N",
-    min: -2,
-    words: { auto: -1, all: -2 },
-    env: "LLAMA_ARG_N_GPU_LAYERS",
-    help: "0 = the same as --device cpu; any other number puts the whole model on the device",
   },
 } as const satisfies Record<string, Flag>;
 
@@ -170,7 +160,6 @@ export const MODEL_FLAGS: readonly Flag[] = [
   COMMON.ubatchSize,
   COMMON.cacheTypeK,
   COMMON.cacheTypeV,
-  COMMON.gpuLayers,
   ...PLACE_FLAGS,
   ...ADAPTER_FLAGS,
   OVERRIDE_FLAG,

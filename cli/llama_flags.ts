@@ -26,7 +26,7 @@ const value = (name: string, why: string, more: More = {}): Flag => ({
   ...more,
 });
 
-const ONE_DEVICE = "a model runs on one device, see --device";
+const WITH_WEIGHTS = "work is done where its weights lie";
 const LOADING = "weights are always read into the device's memory at the start";
 const ATTENTION = "attention is always computed without the whole matrix of scores";
 const SPECULATION = "no token is guessed here; numbers are the same without";
@@ -55,18 +55,15 @@ export const LLAMA_MODEL_FLAGS: readonly Flag[] = [
   value("prio-batch", THREADS),
   value("poll-batch", THREADS),
   value("numa", THREADS, { env: "LLAMA_ARG_NUMA" }),
-  value("split-mode", ONE_DEVICE, { alias: ["sm"], env: "LLAMA_ARG_SPLIT_MODE" }),
-  value("tensor-split", ONE_DEVICE, { alias: ["ts"], env: "LLAMA_ARG_TENSOR_SPLIT" }),
-  value("main-gpu", ONE_DEVICE, { alias: ["mg"], env: "LLAMA_ARG_MAIN_GPU" }),
-  value("override-tensor", ONE_DEVICE, { alias: ["ot"], env: "LLAMA_ARG_OVERRIDE_TENSOR" }),
-  value("rpc", ONE_DEVICE, { env: "LLAMA_ARG_RPC" }),
-  toggle("cpu-moe", ONE_DEVICE, { alias: ["cmoe"], env: "LLAMA_ARG_CPU_MOE" }),
-  value("n-cpu-moe", ONE_DEVICE, { alias: ["ncmoe"], env: "LLAMA_ARG_N_CPU_MOE" }),
-  value("moe-cache-mib", ONE_DEVICE, { env: "LLAMA_ARG_MOE_CACHE_MIB" }),
-  value("n-cpu-ffn", ONE_DEVICE, { alias: ["ncffn"], env: "LLAMA_ARG_N_CPU_FFN" }),
-  toggle("kv-offload", ONE_DEVICE, { alias: ["kvo"], off: ["nkvo"], env: "LLAMA_ARG_KV_OFFLOAD" }),
-  toggle("op-offload", ONE_DEVICE, { off: [] }),
-  toggle("no-host", ONE_DEVICE, { env: "LLAMA_ARG_NO_HOST" }),
+  value("rpc", "other machines are not used", { env: "LLAMA_ARG_RPC" }),
+  value("moe-cache-mib", "see --host-room", { env: "LLAMA_ARG_MOE_CACHE_MIB" }),
+  toggle("kv-offload", "a cache lies with its layer, see --place", {
+    alias: ["kvo"],
+    off: ["nkvo"],
+    env: "LLAMA_ARG_KV_OFFLOAD",
+  }),
+  toggle("op-offload", WITH_WEIGHTS, { off: [] }),
+  toggle("no-host", WITH_WEIGHTS, { env: "LLAMA_ARG_NO_HOST" }),
   value("fit", "settings are used as given, and a plan that does not fit is refused", {
     choices: ["on", "off"],
     bare: "on",

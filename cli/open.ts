@@ -18,15 +18,19 @@ import { placementOf } from "./place_flags.ts";
 
 /** A device in our spelling; llama.cpp says `none` and `CUDA0`. */
 export function deviceSpelling(name: string): string {
-  const card = /^cuda(\d+)$/i.exec(name);
-  return name === "none" ? "cpu" : card ? `cuda:${card[1]}` : name;
+  return name.split(",").map((one) => {
+    const card = /^cuda(\d+)$/i.exec(one);
+    return one === "none" ? "cpu" : card ? `cuda:${card[1]}` : one;
+  }).join(",");
 }
 
 /** The device that the flags name, in our spelling. */
 export function deviceName(flags: Flags): string {
-  const name = flags.str("device") ?? "auto";
-  if (name === "auto" && (flags.str("place") === "host" || flags.num("n-gpu-layers") === 0)) return "cpu";
-  return deviceSpelling(name);
+  const name = flags.str("device") ?? "auto", place = flags.str("place");
+  if (name !== "auto") return deviceSpelling(name);
+  if (place === "host" || flags.num("n-gpu-layers") === 0) return "cpu";
+  if (flags.str("split-mode") === "none") return `cuda:${flags.num("main-gpu") ?? 0}`;
+  return place === "card" ? "cuda" : name;
 }
 
 /** Host threads that the flags ask for; 0 is one per core. */
@@ -115,12 +119,6 @@ export async function openModelFromFlags(flags: Flags, io: Io, options: OpenOpti
         "answers get worse there",
     );
   }
-  const layers = flags.num("n-gpu-layers");
-  if (layers !== undefined && layers > 0 && layers < engine.spec.n_layer && opened.device.kind !== "cpu") {
-    io.warn(
-      `--n-gpu-layers ${layers}: all ${engine.spec.n_layer} layers are on ${opened.device.name}, because a model is not split between devices`,
-    );
-  }
   if (engine.residency?.stats.direct === false) {
     io.warn(
       `the file system of ${path} refuses direct reads: experts are read through the page cache, which costs memory`,
@@ -135,6 +133,7 @@ export async function openModelFromFlags(flags: Flags, io: Io, options: OpenOpti
     );
     if (shown.length > 0) io.note(`set: ${shown.join(", ")}`);
   }
-  io.note(`loaded ${path} on ${opened.device.name} in ${((performance.now() - start) / 1000).toFixed(2)} s`);
+  const on = [...new Set(engine.plan.devices.map((d) => d.device.name))].join(" and ");
+  io.note(`loaded ${path} on ${on} in ${((performance.now() - start) / 1000).toFixed(2)} s`);
   return opened;
 }

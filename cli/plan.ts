@@ -2,11 +2,11 @@
  * `bloomery plan`: what a model takes and where it would lie, from its headers alone.
  * @module
  */
-import { type Command, EXIT, type Flags } from "./command.ts";
+import { type Command, EXIT, type Flag, type Flags } from "./command.ts";
 import { COMMON, MODEL_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { modelPath } from "./model_file.ts";
-import { openConfigured, threadsOf } from "./open.ts";
+import { deviceName, openConfigured, threadsOf } from "./open.ts";
 import { placementOf } from "./place_flags.ts";
 import { parseSize } from "./size.ts";
 import { SLOT_FLAGS, slotsOf } from "./slots.ts";
@@ -14,13 +14,16 @@ import type { CacheType } from "../core/plan/cache.ts";
 import type { Plan } from "../core/plan/plan.ts";
 import type { DeviceInfo } from "../core/program/backend.ts";
 
-/** A card that need not be here. */
-function card(room: number): DeviceInfo {
-  return { index: 1, kind: "cuda", name: "a card", memory_bytes: room, free_bytes: room, features: [] };
+/** Cards that need not be here. */
+function cards(rooms: string, first: number): DeviceInfo[] {
+  return rooms.split(",").map((text, i) => {
+    const room = parseSize(text.trim(), "card-room"), name = i === 0 ? "a card" : `card ${i + 1}`;
+    return { index: first + i, kind: "cuda", name, memory_bytes: room, free_bytes: room, features: [] };
+  });
 }
 
 function report(file: string, flags: Flags, plan: Plan, n_ctx: number) {
-  const { device, weights, pools, caches, ...bytes } = plan;
+  const { device, devices, placement, weights, pools, caches, ...bytes } = plan;
   const form = (name: string) => weights.filter((w) => w.form === name).reduce((n, w) => n + w.bytes, 0);
   return {
     schema: "bloomery.plan/1",
@@ -31,9 +34,19 @@ function report(file: string, flags: Flags, plan: Plan, n_ctx: number) {
     n_ctx,
     n_ubatch: flags.num("ubatch-size"),
     ...bytes,
+    devices: devices.map(({ device, ...bytes }) => ({
+      index: device.index,
+      name: device.name,
+      kind: device.kind,
+      free_bytes: device.free_bytes,
+      n_layer: placement.layers.filter((d) => d === device.index).length,
+      ...bytes,
+    })),
+    layers: placement.layers,
     expert_bytes: form("pool"),
     mapped_bytes: form("mapped"),
-    pools: pools.map(({ slot_bytes, n_slots, n_expert, groups, bytes }) => ({
+    pools: pools.map(({ device, slot_bytes, n_slots, n_expert, groups, bytes }) => ({
+      device,
       slot_bytes,
       n_slots,
       n_expert,
@@ -52,27 +65,33 @@ function report(file: string, flags: Flags, plan: Plan, n_ctx: number) {
       type: w.type.name,
       bytes: w.bytes,
       form: w.form,
+      device: w.device,
       device_bytes: w.device_bytes,
     })),
   };
 }
+
+/** Flags that mean something else here. */
+const OWN: readonly Flag[] = [
+  SLOT_FLAGS.ctxSize,
+  {
+    name: "card-room",
+    type: "string",
+    value: "SIZE",
+    help: "plan for a card with this much free memory, such as 24G, or for several: 24G,16G. They need not be here",
+  },
+];
 
 export const plan: Command = {
   name: "plan",
   summary: "Show what a model takes and where it would lie, without loading it",
   arguments: [{ name: "file", help: "GGUF file, or the first of a split set", optional: true }],
   flags: [
-    ...MODEL_FLAGS.map((flag) => flag.name === "ctx-size" ? SLOT_FLAGS.ctxSize : flag),
+    ...MODEL_FLAGS.map((flag) => OWN.find((own) => own.name === flag.name) ?? flag),
     { ...SLOT_FLAGS.parallel, default: 1 },
     SLOT_FLAGS.unified,
     SLOT_FLAGS.perSlot,
     SLOT_FLAGS.cacheSize,
-    {
-      name: "card-room",
-      type: "string",
-      value: "SIZE",
-      help: "plan for a card with this much free memory, such as 24G, which need not be here",
-    },
     COMMON.json,
     COMMON.quiet,
     ...LLAMA_MODEL_FLAGS,
@@ -91,21 +110,24 @@ export const plan: Command = {
     using file = await openConfigured(path, flags, io);
     // The host's library measures programs; a card's would open the cards.
     using host = openNativeBackend("cpu", { threads: threadsOf(flags, io) });
-    const room = flags.str("card-room");
+    const rooms = flags.str("card-room"), named = deviceName(flags).split(",");
+    for (const _ of named.filter((name) => name === "cpu").slice(1)) host.addDevice(0);
+    const { devices } = host, isOnHost = devices.length === 1 && (rooms === undefined || named[0] === "cpu");
+    const { cardRoom: _, ...places } = await placementOf(flags);
     const { n_slots, ...context } = slotsOf(flags);
     const planned = planEngine(bindModel(file), {
-      devices: room === undefined ? host.devices : [card(parseSize(room, "card-room"))],
+      devices: [...devices, ...rooms === undefined ? [] : cards(rooms, devices.length)],
       measureProgram: (program, device, caches) =>
-        device === 0 ? host.measureProgram(program, device, caches) : undefined,
+        device < devices.length ? host.measureProgram(program, device, caches) : undefined,
     }, {
-      device: room === undefined ? 0 : 1,
+      device: isOnHost ? 0 : 1,
       ...context,
       n_seq: n_slots,
       n_out: Math.max(n_slots, 64),
       n_ubatch: flags.num("ubatch-size")!,
       cacheTypeK: flags.str("cache-type-k") as CacheType,
       cacheTypeV: flags.str("cache-type-v") as CacheType,
-      ...await placementOf(flags),
+      ...places,
     });
     if (flags.bool("json")) io.json(report(path, flags, planned.plan, planned.n_ctx));
     else {

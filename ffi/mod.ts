@@ -17,7 +17,7 @@ export { ABI_VERSION, libraryPath } from "./library.ts";
 export interface OpenedBackend extends Disposable {
   /** Close it by holding this with `using`. */
   readonly backend: Backend;
-  /** The device that was asked for. */
+  /** The device that was asked for; of a list the first that is not the host. */
   readonly device: DeviceInfo;
 }
 
@@ -27,34 +27,62 @@ function opened(backend: Backend, index: number): OpenedBackend {
   return { backend, device, [Symbol.dispose]: () => backend[Symbol.dispose]() };
 }
 
+/** The cards that a list of device names asks for, by their number; `cpu` and `reference` are -1. */
+function namedDevices(name: string): number[] {
+  return name.split(",").map((one) => {
+    const cuda = /^cuda(?::(\d+))?$/.exec(one);
+    if (cuda) return Number(cuda[1] ?? 0);
+    if (one === "cpu" || (one === "reference" && !name.includes("cpu") && !name.includes("cuda"))) return -1;
+    throw new UsageError(
+      "usage.device",
+      `Cannot use --device ${name}: expected auto, cpu, cuda, cuda:N or reference, or several of them separated by commas`,
+      { at: { flag: "--device", got: name } },
+    );
+  });
+}
+
 /**
  * Opens the backend a device name asks for.
  *
- * @param name `auto` (the first CUDA card when there is one, else the CPU), `cpu`, `cuda`, `cuda:1`, `reference`.
+ * @param name `auto` (the first CUDA card when there is one, else the CPU), `cpu`, `cuda`, `cuda:1`, `reference`; or several with commas
+ * between them: a name that comes again adds a logical device.
  * @param threads Host threads, 0 = one per core.
  * @throws {UsageError} `usage.device` for an unknown name or a card that is not there
  * @throws {NativeError} `native.library_missing`, ...
  */
 export function openBackend(name = "auto", options: { threads?: number } = {}): OpenedBackend {
-  if (name === "reference") return opened(openReferenceBackend(), 0);
-  if (name === "cpu") return opened(openNativeBackend("cpu", options), 0);
-  const cuda = /^cuda(?::(\d+))?$/.exec(name);
-  if (!cuda && name !== "auto") {
-    throw new UsageError("usage.device", `Cannot use --device ${name}: expected auto, cpu, cuda, cuda:N or reference`, {
-      at: { flag: "--device", got: name },
-    });
+  const isAuto = name === "auto", names = isAuto ? [0] : namedDevices(name);
+  const wantsCard = names.some((n) => n >= 0);
+  if (name.startsWith("reference")) return chosen(openReferenceBackend(), names, name);
+  if (!wantsCard || (isAuto && libraryPath("cuda") === undefined)) {
+    return chosen(openNativeBackend("cpu", options), isAuto ? [-1] : names, name);
   }
-  if (!cuda && libraryPath("cuda") === undefined) return opened(openNativeBackend("cpu", options), 0);
   const backend = openNativeBackend("cuda", options);
-  const cards = backend.devices.filter((d) => d.kind === "cuda");
-  const card = cards[Number(cuda?.[1] ?? 0)];
-  if (card) return opened(backend, card.index);
-  if (!cuda) return opened(backend, 0);
-  backend[Symbol.dispose]();
-  throw new UsageError("usage.device", `Cannot use --device ${name}: found ${cards.length} CUDA devices`, {
-    at: { flag: "--device", got: name, n_cards: cards.length },
-    hint: "see bloomery --version for the devices of this machine",
-  });
+  const hasCard = backend.devices.some((d) => d.kind === "cuda");
+  return chosen(backend, isAuto && !hasCard ? [-1] : names, name);
+}
+
+/** Adds the logical devices of a list, and finds the one that is asked for first. */
+function chosen(backend: Backend, names: readonly number[], name: string): OpenedBackend {
+  try {
+    const cards = backend.devices.filter((d) => d.kind === "cuda"), seen = new Set<number>();
+    const indices = names.map((n) => {
+      const index = n < 0 ? 0 : cards[n]?.index;
+      if (index === undefined) {
+        throw new UsageError("usage.device", `Cannot use --device ${name}: found ${cards.length} CUDA devices`, {
+          at: { flag: "--device", got: name, n_cards: cards.length },
+          hint: "see bloomery --version for the devices of this machine",
+        });
+      }
+      if (seen.has(index)) return backend.addDevice(index);
+      seen.add(index);
+      return index;
+    });
+    return opened(backend, indices.find((i) => i !== 0) ?? 0);
+  } catch (error) {
+    backend[Symbol.dispose]();
+    throw error;
+  }
 }
 
 /** A model with the backend that runs it; disposing it closes both. */

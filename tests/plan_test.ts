@@ -141,3 +141,71 @@ Deno.test("a context that nobody asked for leaves room to the experts", () => {
   assert.ok(n_ctx >= 4096 && p.pools.length === 0, `${n_ctx}: ${shortPlan(p)}`);
   assert.ok(contextReason!.includes("--ctx-size"));
 });
+
+Deno.test("a model that a card cannot hold is spread: its trunk and the experts that fit, the rest on the host", () => {
+  const box = { ...host(2 ** 40), name: "box" };
+  const spread = (room: number, options: EngineOptions = {}) => {
+    const gpu = { ...card(room), index: 1, name: "card" };
+    return planEngine(model, { devices: [box, gpu], measureProgram: (_, device) => device === 0 ? 1e6 : undefined }, {
+      n_ctx: 1024,
+      device: 1,
+      place: { spread: true },
+      ...options,
+    }).plan;
+  };
+  const whole = spread(2 ** 40);
+  assert.deepEqual(whole.devices.map((d) => d.device.name), ["card"]);
+  assert.equal(whole.moved_bytes, 0);
+  let before = 0;
+  const seen = new Set<string>();
+  for (let room = 1e6; room < 1.3 * whole.total_bytes; room += whole.total_bytes / 25) {
+    const p = spread(Math.floor(room)), [first] = p.devices, on = p.devices.find((d) => d.device.name === "card");
+    const taken = on?.total_bytes ?? 0;
+    assert.ok(taken <= 0.9 * room && taken >= before, `${taken} of ${room}`);
+    assert.equal(first.device.name === "box", taken < whole.total_bytes);
+    before = taken;
+    // One layer's experts are many times its trunk: they leave the card first.
+    const trunk = p.placement.layers.filter((d) => d === 1).length;
+    const experts = p.weights.filter((w) => w.device === 1 && /exps/.test(w.name)).length / 3;
+    assert.ok(experts === 0 || trunk === 2, `${experts} layers' experts, ${trunk} of the trunk`);
+    seen.add(`${trunk} ${experts}`);
+    if (p.devices.length > 1) {
+      assert.match(describePlan(p), /0: box .*\nlayers .*\n[^]*1: card .*\nlayers [^]*values cross between devices/);
+      assert.match(shortPlan(p), /on box \(device 0\); .* on card \(device 1\)$/);
+    }
+  }
+  assert.deepEqual([...seen].sort(), ["0 0", "1 0", "2 0", "2 1", "2 2"]);
+  assert.ok(spread(2 ** 40, { cardRoom: 5e6 }).devices.every((d) => d.device.name === "box" || d.total_bytes <= 5e6));
+});
+
+Deno.test("every device of a split has its part of all terms, and a refusal names the one that is too small", () => {
+  const gpu = { ...card(2 ** 30), index: 1, name: "card" }, whole = plan(host(2 ** 40)).plan;
+  const split = (cardRoom?: number) =>
+    planEngine(model, { devices: [host(2 ** 40), gpu], measureProgram: () => 1e6 }, {
+      n_ctx: 1024,
+      place: { split: [{ device: 0, layers: 1 }, { device: 1 }] },
+      ...(cardRoom === undefined ? {} : { cardRoom }),
+    }).plan;
+  const p = split();
+  assert.equal(p.cache_bytes, whole.cache_bytes);
+  for (const d of p.devices) {
+    assert.equal(d.cache_bytes, whole.cache_bytes / 2);
+    assert.equal(d.total_bytes, d.resident_bytes + d.pool_bytes + d.cache_bytes + d.scratch_bytes);
+  }
+  assert.equal(p.total_bytes, p.devices[0].total_bytes + p.devices[1].total_bytes);
+  assert.equal(p.moved_bytes, 4 * 256); // one row between the layers
+  assert.throws(() => split(4e6), (e) => {
+    const { code, message, at } = e as PlanError;
+    assert.equal(code, "plan.does_not_fit");
+    assert.match(
+      message,
+      /on card \(device 1\): weights .* \+ cache .* \+ scratch .* = .*, --card-room leaves 3\.8 MiB$/,
+    );
+    assert.equal((at as Record<string, unknown>).device, "card");
+    return true;
+  });
+  assert.throws(() => planEngine(model, { devices: [host(1)], measureProgram: () => 1 }, { device: 3 }), {
+    code: "usage.device",
+    message: /device 3: there are 0 box/,
+  });
+});

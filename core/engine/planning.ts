@@ -6,16 +6,17 @@ import type { Model } from "../arch/model.ts";
 import { EngineError, PlanError, UsageError } from "../errors.ts";
 import { chooseContext } from "../plan/context.ts";
 import type { CacheType } from "../plan/cache.ts";
-import { nextPowerOfTwo, type Plan, planModel } from "../plan/plan.ts";
-import { placementFor, type PlaceOptions } from "../plan/places.ts";
+import { fitsPlan, nextPowerOfTwo, type Plan, planModel } from "../plan/plan.ts";
+import { expertsOf, placementFor, type PlaceOptions, spreadOver } from "../plan/places.ts";
+import type { Placement } from "../program/place.ts";
 import type { Backend, DeviceInfo } from "../program/backend.ts";
 
 /** What a plan depends on. */
 export interface PlanningOptions {
   /** Index of the backend's device that holds what `place` does not put elsewhere. */
   readonly device?: number;
-  /** What lies on which device. Default: everything on `device`. */
-  readonly place?: PlaceOptions;
+  /** What lies on which device, or what says so when the devices and `device` are known. Default: everything on `device`. */
+  readonly place?: PlaceOptions | ((devices: readonly DeviceInfo[], device: number) => PlaceOptions);
   /** The most tokens of one sequence. Default: what the model was trained for, or the largest that fits. */
   readonly n_ctx?: number;
   /** Tokens the cache holds over all sequences. Default: `contexts` times `n_ctx`. */
@@ -66,6 +67,13 @@ export interface PlannedEngine {
 /** Where experts do not all fit, a context that nobody asked for takes this share of the room at most, or is this short. */
 const CONTEXT_SHARE = 1 / 8, SHORT_CONTEXT = 4096;
 
+/** A card keeps this much, or this share where that is less, for what no plan counts: its context, graphs and buffers of kernels. */
+const CARD_MARGIN = 2 ** 30, CARD_SHARE = 1 / 10;
+
+function withoutMargin(card: DeviceInfo): number {
+  return card.free_bytes - Math.min(CARD_MARGIN, card.free_bytes * CARD_SHARE);
+}
+
 /** Candidates of an output row where nobody says how many. */
 const TOP_K = 64;
 
@@ -99,15 +107,54 @@ export function planEngine(
 ): PlannedEngine {
   const n_ubatch = options.n_ubatch ?? 512, index = options.device ?? 0;
   const { devices } = backend;
+  wantCount("n_ubatch", n_ubatch);
+  if (options.n_ctx !== undefined) wantCount("n_ctx", options.n_ctx);
   const infoOf = (index: number): DeviceInfo => {
     const device = devices.find((d) => d.index === index);
     if (device) return device;
     const known = devices.map((d) => `${d.index} ${d.name}`);
     throw new UsageError("usage.device", `Cannot use device ${index}: there are ${known.join(", ")}`, {
       at: { got: index, devices: known },
+      hint:
+        "name the devices with --device, such as cpu,cuda:0; bloomery plan takes cards that are not there as --card-room 24G",
     });
   };
-  const placement = placementFor(options.place ?? {}, model.spec.n_layer, index);
+  const contexts = options.contexts ?? 1, topK = Math.min(options.topK ?? TOP_K, model.spec.n_vocab);
+  const planOptions = (n_ctx: number, placement: Placement, share: number) => ({
+    device: infoOf(placement.output),
+    devices: devices.map((d) => ({ ...d, free_bytes: Math.floor(d.free_bytes * share) })),
+    placement,
+    n_ctx,
+    n_cache: Math.max(options.n_cache ?? n_ctx * contexts, n_ctx),
+    n_seq: options.n_seq ?? contexts,
+    n_ubatch,
+    ...(options.collect ? { n_kept: 0 } : {}),
+    n_out: options.n_out,
+    topK,
+    cacheTypeK: options.cacheTypeK ?? "f16",
+    cacheTypeV: options.cacheTypeV ?? "f16",
+    hostRoom: options.hostRoom,
+    cardRoom: options.cardRoom,
+    slots: options.slots,
+    backend,
+  });
+  let place = typeof options.place === "function" ? options.place(devices, index) : options.place ?? {};
+  if (place.spread && infoOf(index).kind === "cuda") {
+    const n_ctx = options.n_ctx ?? Math.min(model.spec.n_ctx_train, SHORT_CONTEXT);
+    const { n_layer } = model.spec, experts = expertsOf(n_layer);
+    const found = spreadOver(
+      index,
+      n_layer,
+      model.weights.some((w) => experts.test(w.name)),
+      (tried) =>
+        fitsPlan(model, {
+          ...planOptions(n_ctx, placementFor({ ...place, ...tried }, n_layer, index), 1),
+          cardRoom: options.cardRoom ?? withoutMargin(infoOf(index)),
+        }),
+    );
+    place = { ...place, ...found };
+  }
+  const placement = placementFor(place, model.spec.n_layer, index);
   const used = [...placement.layers, placement.output, ...placement.overrides.map((o) => o.device)].map(infoOf);
   const card = used.find((d) => d.kind === "cuda");
   if (options.collect && card) {
@@ -115,30 +162,11 @@ export function planEngine(
     throw new EngineError("engine.collect", text, { at: { device: card.name }, hint: "use --device cpu" });
   }
   const device = infoOf(placement.output);
-  const contexts = options.contexts ?? 1, topK = Math.min(options.topK ?? TOP_K, model.spec.n_vocab);
-  const planFor = (n_ctx: number, device: DeviceInfo) =>
-    planModel(model, {
-      device,
-      devices: devices.map((d) => d.index === device.index ? device : d),
-      placement,
-      n_ctx,
-      n_cache: Math.max(options.n_cache ?? n_ctx * contexts, n_ctx),
-      n_seq: options.n_seq ?? contexts,
-      n_ubatch,
-      ...(options.collect ? { n_kept: 0 } : {}),
-      n_out: options.n_out,
-      topK,
-      cacheTypeK: options.cacheTypeK ?? "f16",
-      cacheTypeV: options.cacheTypeV ?? "f16",
-      hostRoom: options.hostRoom,
-      cardRoom: options.cardRoom,
-      slots: options.slots,
-      backend,
-    });
+  // A context that nobody asked for is tried with a part of the free memory, of every device alike.
+  const planFor = (n_ctx: number, d: DeviceInfo) =>
+    planModel(model, planOptions(n_ctx, placement, d.free_bytes / device.free_bytes));
   const chosen = options.n_ctx === undefined ? contextFor(model, device, planFor) : undefined;
   const n_ctx = options.n_ctx ?? chosen!.n_ctx;
-  wantCount("n_ctx", n_ctx);
-  wantCount("n_ubatch", n_ubatch);
   const plan = planFor(n_ctx, device), rows = nextPowerOfTwo(n_ubatch);
   const n_out = Math.min(rows, options.n_out ?? rows);
   return { model, plan, n_ctx, n_ubatch: rows, n_out, topK, contextReason: chosen?.reason };

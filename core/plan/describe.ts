@@ -3,6 +3,7 @@
  * @module
  */
 import { layerOf } from "../program/place.ts";
+import type { DeviceInfo } from "../program/backend.ts";
 import { formatBytes } from "./bytes.ts";
 import type { CachePlan } from "./cache.ts";
 import type { DevicePlan, Plan } from "./plan.ts";
@@ -36,7 +37,9 @@ function describeDevice(plan: Plan, on: DevicePlan): string[] {
     return part ? [{ ...c, bytes: part.bytes, streams: part.streams.map((s) => c.streams[s]) }] : [];
   });
   return [
-    `device   ${device.name} (${device.kind}), ${formatBytes(device.free_bytes)} free`,
+    `device   ${plan.devices.length === 1 ? "" : `${device.index}: `}${device.name} (${device.kind}), ${
+      formatBytes(device.free_bytes)
+    } free`,
     ...plan.devices.length === 1 ? [] : [`layers   ${describeLayers(plan, device.index)}`],
     `weights  ${formatBytes(on.resident_bytes)} resident: ${describeTypes(weights, ["memory", "mapped"])}`,
     ...of("table") === 0 ? [] : [
@@ -81,6 +84,11 @@ function describeLayers(plan: Plan, device: number): string {
   return parts.length === 0 ? "none" : parts.join(", ");
 }
 
+/** A device by its name, and by its number where there are several. */
+function deviceText(plan: Plan, { index, name }: DeviceInfo): string {
+  return plan.devices.length === 1 ? name : `${name} (device ${index})`;
+}
+
 /** The plan as lines of text. */
 export function describePlan(plan: Plan): string {
   const lines = plan.devices.flatMap((d) => describeDevice(plan, d));
@@ -105,7 +113,9 @@ export function shortPlan(plan: Plan): string {
       `cache ${formatBytes(d.cache_bytes)}`,
       `scratch ${formatBytes(d.scratch_bytes)}`,
     ];
-    return `${parts.join(" + ")} = ${formatBytes(d.total_bytes)} of ${formatBytes(d.room_bytes)} on ${d.device.name}`;
+    return `${parts.join(" + ")} = ${formatBytes(d.total_bytes)} of ${formatBytes(d.room_bytes)} on ${
+      deviceText(plan, d.device)
+    }`;
   });
   return `plan: ${each.join("; ")}`;
 }

@@ -17,16 +17,37 @@ export interface LayerRun {
 export interface PlaceOptions {
   /** Runs of layers, the first layer first; what comes behind the last layer is on the last run's device. */
   readonly split?: readonly LayerRun[];
+  /**
+   * So many of the last layers are shared out over devices, the others are on the host. What comes behind the last layer counts as
+   * one. Not beside `split`.
+   */
+  readonly last?: { readonly layers: number; readonly devices: readonly DeviceShare[] };
+  /** Where `device` is a card and too small, it gets what fits, and the host the rest. Not beside `split` and `last`. */
+  readonly spread?: boolean;
   /** Of so many first layers the routed experts are on the host. */
   readonly hostExperts?: number;
+  /** Of so many first layers the matrices of feed-forward blocks are on the host. */
+  readonly hostFeedForward?: number;
   /** Weights that are elsewhere than their layer; the first that fits decides, before `hostExperts`. */
   readonly overrides?: readonly PlaceOverride[];
 }
 
+/** A device and how much of the layers it has, in relation to the others. */
+export interface DeviceShare {
+  /** Index of the device. */
+  readonly device: number;
+  /** Any number above 0. */
+  readonly share: number;
+}
+
+/** Names of tensors of the first `n` layers. */
+function ofLayers(n: number, rest: string): RegExp {
+  return new RegExp(`^blk\\.(?:${Array.from({ length: n }, (_, il) => il).join("|")})\\.${rest}`);
+}
+
 /** Names of routed experts of the first `n` layers, their biases and scales included. */
 export function expertsOf(n: number): RegExp {
-  const layers = Array.from({ length: n }, (_, il) => il).join("|");
-  return new RegExp(`^blk\\.(?:${layers})\\.\\w*_\\w*exps\\.`);
+  return ofLayers(n, "\\w+_\\w*exps\\.");
 }
 
 /** Runs as `--place` takes them. */
@@ -34,14 +55,41 @@ export function splitText(split: readonly LayerRun[]): string {
   return split.map((r) => r.layers === undefined ? `${r.device}` : `${r.device}:${r.layers}`).join(",");
 }
 
-/**
- * Layers of the last ones, and what is behind them, on a device; the others on the host.
- * @param n Layers, of which what is behind the last counts as one.
- */
-export function lastLayers(n: number, n_layer: number, device: number): LayerRun[] {
-  const first = Math.max(0, n_layer + 1 - n);
+/** Runs of the last `n` of the layers and what is behind them, shared out over devices. */
+function lastLayers(n: number, devices: readonly DeviceShare[], n_layer: number): LayerRun[] {
+  const wanted = Math.min(n, n_layer + 1), first = n_layer + 1 - wanted;
+  const total = devices.reduce((sum, d) => sum + d.share, 0);
+  const runs: LayerRun[] = [{ device: 0, layers: first }];
   if (first > n_layer) return [{ device: 0 }];
-  return first === 0 ? [{ device }] : [{ device: 0, layers: first }, { device }];
+  let sum = 0, at = first;
+  for (const { device, share } of devices) {
+    sum += share;
+    // What is behind the last layer is shared out as a layer, and is the last device's in any case.
+    const end = Math.min(n_layer, first + Math.round(wanted * sum / total));
+    runs.push({ device, layers: end - at });
+    at = end;
+  }
+  const used = runs.filter((r) => r.layers! > 0), { device } = devices[devices.length - 1];
+  return used.at(-1)?.device === device ? [...used.slice(0, -1), { device }] : [...used, { device, layers: 0 }];
+}
+
+/** The layers' devices. @throws {PlanError} `plan.layers` */
+function layersOf(split: readonly LayerRun[], n_layer: number): number[] {
+  const layers: number[] = [];
+  split.forEach((run, i) => {
+    const n = run.layers ?? (i === split.length - 1 ? n_layer - layers.length : 0);
+    for (let k = 0; k < n; k++) layers.push(run.device);
+  });
+  if (layers.length === n_layer) return layers;
+  const given = split.reduce((n, r) => n + (r.layers ?? 0), 0);
+  throw new PlanError(
+    "plan.layers",
+    `Cannot split the model as ${splitText(split)}: these are ${given} layers, it has ${n_layer}`,
+    {
+      at: { got: given, expected: n_layer },
+      hint: "leave the last number out: that device has the rest",
+    },
+  );
 }
 
 /**
@@ -49,28 +97,49 @@ export function lastLayers(n: number, n_layer: number, device: number): LayerRun
  * @throws {PlanError} `plan.layers` when the runs do not have as many layers as the model
  */
 export function placementFor(options: PlaceOptions, n_layer: number, device: number): Placement {
-  const split = options.split ?? [{ device }];
-  const layers: number[] = [];
-  split.forEach((run, i) => {
-    const n = run.layers ?? (i === split.length - 1 ? n_layer - layers.length : 0);
-    for (let k = 0; k < n; k++) layers.push(run.device);
-  });
-  const last = split[split.length - 1];
-  if (layers.length !== n_layer) {
-    const given = split.reduce((n, r) => n + (r.layers ?? 0), 0);
-    throw new PlanError(
-      "plan.layers",
-      `Cannot split the model as ${splitText(split)}: these are ${given} layers, it has ${n_layer}`,
-      {
-        at: { got: given, expected: n_layer },
-        hint: "leave the last number out: that device has the rest",
-      },
-    );
-  }
-  const n_host = Math.min(options.hostExperts ?? 0, n_layer);
+  const { last } = options;
+  const split = options.split ?? (last ? lastLayers(last.layers, last.devices, n_layer) : [{ device }]);
+  const n_experts = Math.min(options.hostExperts ?? 0, n_layer);
+  const n_forward = Math.min(options.hostFeedForward ?? 0, n_layer);
   const overrides = [
     ...options.overrides ?? [],
-    ...n_host > 0 ? [{ pattern: expertsOf(n_host), device: 0 }] : [],
+    ...n_experts > 0 ? [{ pattern: expertsOf(n_experts), device: 0 }] : [],
+    ...n_forward > 0 ? [{ pattern: ofLayers(n_forward, "ffn_(?:up|down|gate|gate_up)\\."), device: 0 }] : [],
   ];
-  return { layers, output: last.device, overrides };
+  return { layers: layersOf(split, n_layer), output: split[split.length - 1].device, overrides };
+}
+
+/**
+ * What of a model a card can hold: all of it, else the trunk with the experts of as many last layers as fit, else as many last
+ * layers without their experts, else nothing. The host has the rest.
+ * @param fits Whether the plan of a placement fits all its devices.
+ */
+export function spreadOver(
+  card: number,
+  n_layer: number,
+  hasExperts: boolean,
+  fits: (place: PlaceOptions) => boolean,
+): PlaceOptions {
+  /** The least number in [1, most] that fits, where all above it do too. */
+  const least = (most: number, place: (n: number) => PlaceOptions): PlaceOptions | undefined => {
+    if (!fits(place(most))) return undefined;
+    let low = 0, high = most;
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (fits(place(middle))) high = middle;
+      else low = middle;
+    }
+    return place(high);
+  };
+  const whole: PlaceOptions = { split: [{ device: card }] };
+  if (fits(whole)) return whole;
+  const withoutExperts = (n: number) => ({ ...whole, hostExperts: n });
+  const layersOnHost = (n: number): PlaceOptions => ({
+    split: n === n_layer
+      ? [{ device: 0, layers: n }, { device: card, layers: 0 }]
+      : [{ device: 0, layers: n }, { device: card }],
+    ...hasExperts ? { hostExperts: n_layer } : {},
+  });
+  return (hasExperts ? least(n_layer, withoutExperts) : undefined) ?? least(n_layer, layersOnHost) ??
+    { split: [{ device: 0 }] };
 }

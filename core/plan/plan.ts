@@ -283,9 +283,9 @@ function nearest(model: Model, options: PlanOptions, plan: Plan): string {
     : `use a smaller quantization, or leave less to ${short.device.name}: see --place, --n-cpu-moe`;
 }
 
-/** What of a model is where, whether that fits or not. */
-export function planned(model: Model, options: PlanOptions): { plan: Plan; fits: boolean } {
-  return attempt(model, options);
+/** Whether {@link planModel} would give a plan. @throws {PlanError} `plan.cache_type` */
+export function fitsPlan(model: Model, options: PlanOptions): boolean {
+  return attempt(model, options).fits;
 }
 
 /**
@@ -302,7 +302,8 @@ export function planModel(model: Model, options: PlanOptions): Plan {
       const room = d.room_bytes < free_bytes
         ? `${limit} leaves ${formatBytes(d.room_bytes)}`
         : `free are ${formatBytes(free_bytes)}`;
-      return `on ${d.device.name}: ${termsOf(plan, d, options.n_cache)}, ${room}`;
+      const which = plan.devices.length === 1 ? "" : ` (device ${d.device.index})`;
+      return `on ${d.device.name}${which}: ${termsOf(plan, d, options.n_cache)}, ${room}`;
     });
   const { resident_bytes, pool_bytes, cache_bytes, scratch_bytes, total_bytes, room_bytes, device } = short[0];
   throw new PlanError("plan.does_not_fit", `Cannot place ${model.file.name} ${terms.join("; ")}`, {

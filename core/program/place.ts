@@ -21,6 +21,7 @@ import {
 export interface PlaceOverride {
   /** Of the weight's name. */
   readonly pattern: RegExp;
+  /** Index of the device. */
   readonly device: number;
 }
 
