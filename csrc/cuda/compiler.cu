@@ -27,7 +27,7 @@ Compiler::Compiler(CudaExec &exec, const std::vector<DeviceTensor *> &weights, c
 void Compiler::run() {
   done_.assign(p_.ops.size(), false);
   count_uses();
-  const uint32_t device = p_.ops[0].device;
+  const uint32_t device = p_.device;
   exec_.arena_.allocate(device < p_.arena_bytes.size() ? p_.arena_bytes[device] : 0, "a program's scratch");
   place_inputs();
   for (uint32_t i = 0; i < p_.ops.size(); i++)
@@ -273,7 +273,7 @@ void Compiler::emit(uint32_t i) {
     case BL_OP_MUL:
     case BL_OP_UNARY:
     case BL_OP_GATE:
-    case BL_OP_COPY: return emit_elements(op);
+    case BL_OP_COPY: return p_.crosses(op) ? emit_crossing(i) : emit_elements(op);
     case BL_OP_MUL_MAT: return tensor(op.src[0]).ne[2] > 1 ? emit_routed(i) : emit_products(i);
     case BL_OP_MUL_MAT_ID: return emit_routed(i);
     case BL_OP_ATTENTION: return emit_attention(i);
@@ -293,6 +293,13 @@ void Compiler::emit(uint32_t i) {
     case BL_OP_COUNT: break;
   }
   fail(BL_ERR_UNSUPPORTED, "Cannot compile for cuda: op %u (%s) has no kernel", i, op_name(op.code));
+}
+
+// A value leaves or arrives between two graphs.
+void Compiler::emit_crossing(uint32_t i) {
+  const Op &op = p_.ops[i];
+  if (op.device != p_.device) exec_.leaving_[op.src[0]] = dense(op.src[0]);
+  exec_.cuts_.push_back({i, exec_.launches_.size()});
 }
 
 bool Compiler::is_rms(uint32_t i) const {

@@ -49,6 +49,7 @@ class Compiler {
   void emit_products(uint32_t i);
   void emit_routed(uint32_t i);
   void emit_attention(uint32_t i);
+  void emit_crossing(uint32_t i);
 
   // compiler_general.cu
   void emit_table(const Op &op);

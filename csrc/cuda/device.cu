@@ -11,6 +11,7 @@ namespace bl::cuda {
 
 CudaDevice::CudaDevice(int ordinal, const cudaDeviceProp &properties, ThreadPool &pool)
     : ordinal_(ordinal),
+      pool_(pool),
       name_(properties.name),
       memory_(properties.totalGlobalMem),
       major_(properties.major),
@@ -28,6 +29,12 @@ CudaDevice::~CudaDevice() {
   }
   if (load_stream_ != nullptr) cudaStreamDestroy(load_stream_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+std::unique_ptr<Device> CudaDevice::another() {
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, ordinal_), "cudaGetDeviceProperties");
+  return std::make_unique<CudaDevice>(ordinal_, properties, pool_);
 }
 
 bool CudaDevice::can_overlap() const { return major_ >= 9 && code_version() >= 90; }

@@ -49,6 +49,7 @@ class CudaDevice : public Device {
   CudaDevice(int ordinal, const cudaDeviceProp &properties, ThreadPool &pool);
   ~CudaDevice() override;
 
+  std::unique_ptr<Device> another() override;
   std::string info_json(uint32_t index) override;
   std::unique_ptr<DeviceTensor> load_tensor(const TensorSource &source) override;
   std::unique_ptr<DeviceCache> create_cache(const CacheShape &shape) override;
@@ -69,6 +70,7 @@ class CudaDevice : public Device {
   void copy_in(Buffer &to, const TensorSource &source, const char *what);
 
   int ordinal_;
+  ThreadPool &pool_;
   std::string name_;
   uint64_t memory_;
   int major_, minor_;

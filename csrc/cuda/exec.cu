@@ -41,7 +41,8 @@ CudaExec::~CudaExec() {
 }
 
 void CudaExec::release() {
-  if (graph_ != nullptr) cudaGraphExecDestroy(graph_);
+  for (const Piece &p : pieces_)
+    if (p.graph != nullptr) cudaGraphExecDestroy(p.graph);
   if (host_inputs_ != nullptr) cudaFreeHost(host_inputs_);
   if (host_outputs_ != nullptr) cudaFreeHost(host_outputs_);
   for (const HostRows &h : host_rows_)
@@ -55,12 +56,24 @@ uint64_t CudaExec::scratch_bytes() const {
 }
 
 void CudaExec::capture() {
+  cuts_.push_back({uint32_t(program_.ops.size()), launches_.size()});
+  size_t first = 0;
+  for (const Cut &cut : cuts_) {
+    if (cut.launch == first && !pieces_.empty()) continue;  // nothing to do in between
+    pieces_.push_back({cut.op, nullptr});
+    pieces_.back().graph = capture(first, cut.launch);
+    first = cut.launch;
+  }
+  launches_.clear();
+}
+
+cudaGraphExec_t CudaExec::capture(size_t first, size_t end) {
   Stream s{device_.stream(), device_.can_overlap(), false};
   check(cudaStreamBeginCapture(s.stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   cudaGraph_t graph = nullptr;
   try {
-    check(cudaMemcpyAsync(inputs_.data(), host_inputs_, inputs_.bytes(), cudaMemcpyHostToDevice, s.stream), "cudaMemcpyAsync");
-    for (const auto &launch : launches_) launch(s);
+    if (first == 0) check(cudaMemcpyAsync(inputs_.data(), host_inputs_, inputs_.bytes(), cudaMemcpyHostToDevice, s.stream), "cudaMemcpyAsync");
+    for (size_t i = first; i < end; i++) launches_[i](s);
   } catch (...) {
     cudaStreamEndCapture(s.stream, &graph);
     if (graph != nullptr) cudaGraphDestroy(graph);
@@ -68,12 +81,13 @@ void CudaExec::capture() {
     throw;
   }
   check(cudaStreamEndCapture(s.stream, &graph), "cudaStreamEndCapture");
-  const cudaError_t status = cudaGraphInstantiate(&graph_, graph, 0);
+  cudaGraphExec_t made = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&made, graph, 0);
   cudaGraphDestroy(graph);
   check(status, "cudaGraphInstantiate");
-  check(cudaGraphUpload(graph_, s.stream), "cudaGraphUpload");
+  check(cudaGraphUpload(made, s.stream), "cudaGraphUpload");
   check(cudaStreamSynchronize(s.stream), "cudaStreamSynchronize");
-  launches_.clear();
+  return made;
 }
 
 // Lays the step's inputs out as the bucket's kernels expect them, and cuts attention tiles: rows of a sequence together.
@@ -131,12 +145,54 @@ void CudaExec::gather(const StepInput &in) {
   }
 }
 
-void CudaExec::step(const StepInput &input, uint8_t *output, uint64_t mask) {
+uint64_t CudaExec::step_bytes(uint32_t id) const { return program_.row_bytes(id) * program_.step_rows(id, in_->n_tok, in_->n_out); }
+
+void CudaExec::begin(const StepInput &input) {
   device_.use();
+  in_ = &input;
+  next_ = 0;
   fill_inputs(input);
   gather(input);
+}
+
+void CudaExec::run_to(uint32_t end) {
+  device_.use();
+  for (; next_ < pieces_.size() && pieces_[next_].end <= end; next_++) check(cudaGraphLaunch(pieces_[next_].graph, device_.stream()), "cudaGraphLaunch");
+}
+
+void CudaExec::take(uint32_t id, uint8_t *rows) {
+  const auto known = leaving_.find(id);
+  const size_t output = size_t(std::find(program_.outputs.begin(), program_.outputs.end(), id) - program_.outputs.begin());
+  const uint8_t *from = known != leaving_.end() ? known->second : outputs_[output];
+  if (step_bytes(id) == 0) return;
+  device_.use();
+  check(cudaMemcpyAsync(rows, from, step_bytes(id), cudaMemcpyDeviceToHost, device_.stream()), "cudaMemcpyAsync");
+  check(cudaStreamSynchronize(device_.stream()), "a step (cudaStreamSynchronize)");
+}
+
+void CudaExec::give(uint32_t id, const uint8_t *rows) {
+  if (step_bytes(id) == 0) return;
+  device_.use();
+  uint8_t *to = arena_.data() + program_.tensors[id].offset;
+  check(cudaMemcpyAsync(to, rows, step_bytes(id), cudaMemcpyHostToDevice, device_.stream()), "cudaMemcpyAsync");
+}
+
+void CudaExec::finish() {
+  device_.use();
+  check(cudaStreamSynchronize(device_.stream()), "a step (cudaStreamSynchronize)");
+}
+
+std::shared_ptr<uint8_t> CudaExec::host_memory(uint64_t bytes) {
+  uint8_t *data = nullptr;
+  device_.use();
+  check(cudaHostAlloc(reinterpret_cast<void **>(&data), bytes, cudaHostAllocPortable), "cudaHostAlloc");
+  return std::shared_ptr<uint8_t>(data, [](uint8_t *p) { cudaFreeHost(p); });
+}
+
+void CudaExec::step(const StepInput &input, uint8_t *output, uint64_t mask) {
+  begin(input);
+  run_to(uint32_t(program_.ops.size()));
   const cudaStream_t stream = device_.stream();
-  check(cudaGraphLaunch(graph_, stream), "cudaGraphLaunch");
   uint64_t at = 0;
   std::vector<uint64_t> pinned_bytes(program_.outputs.size(), 0);
   uint64_t pinned = 0;

@@ -37,12 +37,20 @@ class CudaExec : public Exec {
   ~CudaExec() override;
   uint64_t scratch_bytes() const override;
   void step(const StepInput &input, uint8_t *output, uint64_t mask) override;
+  void begin(const StepInput &input) override;
+  void run_to(uint32_t end) override;
+  void take(uint32_t id, uint8_t *rows) override;
+  void give(uint32_t id, const uint8_t *rows) override;
+  void finish() override;
+  std::shared_ptr<uint8_t> host_memory(uint64_t bytes) override;
 
  private:
   friend class Compiler;
   void fill_inputs(const StepInput &input);
   void gather(const StepInput &input);
   void capture();
+  cudaGraphExec_t capture(size_t first, size_t end);  // of the launches; the first graph copies the step's inputs
+  uint64_t step_bytes(uint32_t id) const;
   void release();
 
   CudaDevice &device_;
@@ -57,7 +65,20 @@ class CudaExec : public Exec {
   uint64_t host_output_bytes_ = 0;
   std::vector<const uint8_t *> outputs_;
   std::vector<std::function<void(Stream &)>> launches_;
-  cudaGraphExec_t graph_ = nullptr;
+  // A program is one graph; a part of a program over several devices is one between any two places where values leave or arrive.
+  struct Cut {
+    uint32_t op;
+    size_t launch;
+  };
+  struct Piece {
+    uint32_t end;  // op
+    cudaGraphExec_t graph;
+  };
+  std::vector<Cut> cuts_;
+  std::vector<Piece> pieces_;
+  size_t next_ = 0;                              // piece of the step
+  std::map<uint32_t, const uint8_t *> leaving_;  // values that other devices read, without gaps
+  const StepInput *in_ = nullptr;
 };
 
 }  // namespace bl::cuda

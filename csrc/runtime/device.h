@@ -118,6 +118,12 @@ class Exec {
   // The rows of a value in this step, packed, to and from host memory.
   virtual void take(uint32_t id, uint8_t *rows) { (void)id, (void)rows, cannot_share(); }
   virtual void give(uint32_t id, const uint8_t *rows) { (void)id, (void)rows, cannot_share(); }
+  // Returns when all that was given has run.
+  virtual void finish() {}
+  // Host memory that this device reaches fast, for what it takes and gives.
+  virtual std::shared_ptr<uint8_t> host_memory(uint64_t bytes) {
+    return std::shared_ptr<uint8_t>(new uint8_t[bytes](), std::default_delete<uint8_t[]>());
+  }
 
  private:
   [[noreturn]] static void cannot_share() { fail(BL_ERR_UNSUPPORTED, "Cannot run step: this device cannot share a program with others"); }

@@ -29,7 +29,11 @@ size_t Segments::index_of(uint32_t device) const {
 
 const Program &Segments::part(uint32_t device) const { return parts_[index_of(device)]->program; }
 
-void Segments::set_exec(uint32_t device, std::unique_ptr<Exec> exec) { parts_[index_of(device)]->exec = std::move(exec); }
+void Segments::set_exec(uint32_t device, std::unique_ptr<Exec> exec) {
+  for (Move &m : moves_)
+    if (std::max(m.from, m.to) == device) m.rows = exec->host_memory(m.bytes);  // the host can use any
+  parts_[index_of(device)]->exec = std::move(exec);
+}
 
 // When each move leaves and arrives. Those that one op waits for leave together: each time that a card is read from, it is waited for.
 void Segments::find_moves() {
@@ -43,13 +47,12 @@ void Segments::find_moves() {
     if (!p_.crosses(op)) continue;
     const uint32_t src = op.src[0], dst = op.dst[0];
     const uint32_t first = reader[dst] == UINT32_MAX ? uint32_t(p_.ops.size()) : reader[dst];  // at the end where an output alone reads it
-    Move m{i, src, dst, p_.tensors[src].device, op.device, 0, before_op(first), {}};
+    Move m{i, src, dst, p_.tensors[src].device, op.device, 0, before_op(first), p_.bucket_rows(dst) * p_.row_bytes(dst), nullptr};
     // An op's number where the value is there: that which made it, or for which it arrived.
     const uint32_t root = p_.tensors[src].root;
     const auto known = arriving.find(root);
     m.leaves = known != arriving.end() ? after_op((moves_[known->second].arrives - 1) / 4) : after_op(p_.tensors[root].first);
     arriving[dst] = uint32_t(moves_.size());
-    m.rows.resize(p_.bucket_rows(dst) * p_.row_bytes(dst));
     moves_.push_back(std::move(m));
   }
   for (Move &m : moves_)
@@ -127,7 +130,7 @@ void Segments::schedule(const std::vector<std::vector<Item>> &items) {
 
 uint64_t Segments::buffer_bytes() const {
   uint64_t bytes = 0;
-  for (const Move &m : moves_) bytes += m.rows.size();
+  for (const Move &m : moves_) bytes += m.bytes;
   return bytes;
 }
 
@@ -138,12 +141,27 @@ uint64_t Segments::scratch_bytes() const {
 }
 
 void Segments::step(const StepInput &input, uint8_t *output, uint64_t mask) {
+  try {
+    run(input, output, mask);
+  } catch (...) {
+    // Nothing of a failed step may be under way when the next one begins.
+    for (const auto &part : parts_) {
+      try {
+        part->exec->finish();
+      } catch (const Failure &) {
+      }
+    }
+    throw;
+  }
+}
+
+void Segments::run(const StepInput &input, uint8_t *output, uint64_t mask) {
   for (const auto &part : parts_) part->exec->begin(input);
   for (const Act &act : acts_) {
     Exec &exec = *parts_[act.part]->exec;
     if (act.kind == Act::run) exec.run_to(act.at);
-    else if (act.kind == Act::leave) exec.take(moves_[act.at].src, moves_[act.at].rows.data());
-    else exec.give(moves_[act.at].dst, moves_[act.at].rows.data());
+    else if (act.kind == Act::leave) exec.take(moves_[act.at].src, moves_[act.at].rows.get());
+    else exec.give(moves_[act.at].dst, moves_[act.at].rows.get());
   }
   for (size_t i = 0; i < p_.outputs.size(); i++) {
     if (((mask >> i) & 1) == 0) continue;
@@ -151,6 +169,7 @@ void Segments::step(const StepInput &input, uint8_t *output, uint64_t mask) {
     parts_[index_of(p_.tensors[id].device)]->exec->take(id, output);
     output += p_.step_rows(id, input.n_tok, input.n_out) * p_.row_bytes(id);
   }
+  for (const auto &part : parts_) part->exec->finish();
 }
 
 }  // namespace bl

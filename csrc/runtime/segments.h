@@ -35,7 +35,8 @@ class Segments : public Exec {
     uint32_t src, dst;   // tensors
     uint32_t from, to;   // devices
     int64_t leaves, arrives;  // see places()
-    std::vector<uint8_t> rows;
+    uint64_t bytes;
+    std::shared_ptr<uint8_t> rows;
   };
   struct Act {
     enum Kind : uint8_t { run, leave, arrive } kind;
@@ -53,6 +54,7 @@ class Segments : public Exec {
   void add_part(uint32_t device, std::vector<Item> &items);
   void schedule(const std::vector<std::vector<Item>> &items);
   size_t index_of(uint32_t device) const;
+  void run(const StepInput &input, uint8_t *output, uint64_t mask);
 
   const Program &p_;
   std::vector<uint32_t> devices_;
