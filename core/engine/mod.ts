@@ -14,6 +14,7 @@ import { type CollectedSums, readCollected } from "./collected.ts";
 import { planEngine, type PlannedEngine, type PlanningOptions } from "./planning.ts";
 import { type ExpertRank, Residency } from "./residency.ts";
 import { noPages, PageList, PagePool } from "./pages.ts";
+import { Replaced, type Replacement } from "./replaced.ts";
 import { type KeptPoint, Sequence, type SequenceOwner } from "./sequence.ts";
 import { createParts, SplitCache } from "./split_cache.ts";
 import { restoreSnapshot, type Snapshot, takeSnapshot } from "./snapshot.ts";
@@ -141,6 +142,7 @@ export class Engine implements Disposable {
   readonly #weights = new Map<string, TensorHandle>();
   #residency: Residency | undefined;
   #rank: ExpertRank | undefined;
+  readonly #replaced = new Replaced();
   /**
    * How much of each of the model's adapters a sequence has that does not say.
    * @internal
@@ -277,14 +279,31 @@ export class Engine implements Disposable {
     }
   }
 
+  /**
+   * Puts a tensor of another type in the place of a resident weight, or brings the file's own back. One weight is replaced at a time.
+   * Not while a step runs.
+   * @throws {NativeError}
+   * @internal
+   */
+  async replaceWeight(name: string, by: Replacement | undefined): Promise<void> {
+    this.#dropPrograms();
+    this.#replaced.clear();
+    if (by) await this.#replaced.put(name, by, this.model, this.backend, this.plan.device.index);
+  }
+
+  #dropPrograms(): void {
+    for (const p of this.#programs.values()) p.handle[Symbol.dispose]();
+    this.#programs.clear();
+  }
+
   /** Gives weights, programs and caches back. */
   [Symbol.dispose](): void {
-    for (const p of this.#programs.values()) p.handle[Symbol.dispose]();
+    this.#dropPrograms();
+    this.#replaced.clear();
     for (const c of this.caches) c[Symbol.dispose]();
     for (const w of this.#weights.values()) w[Symbol.dispose]();
     this.#residency?.[Symbol.dispose]();
     this.#residency = undefined;
-    this.#programs.clear();
     this.#weights.clear();
     this.caches.length = this.#parts.length = 0;
   }
@@ -530,10 +549,13 @@ export class Engine implements Disposable {
     const known = this.#programs.get(key);
     if (known) return known;
     const { placement } = this.plan;
+    const model = this.#replaced.model(this.model);
     const program = hidden
-      ? buildHidden(this.model, bucket, placement, adapters)
-      : buildProgram(this.model, bucket, this.topK, placement, adapters);
-    const weights = program.weights.map((w) => this.#residency?.tensor(w.name) ?? this.#weights.get(weightKey(w))!);
+      ? buildHidden(model, bucket, placement, adapters)
+      : buildProgram(model, bucket, this.topK, placement, adapters);
+    const weights = program.weights.map((w) =>
+      this.#replaced.handle(w.name) ?? this.#residency?.tensor(w.name) ?? this.#weights.get(weightKey(w))!
+    );
     const caches = program.caches.map((c) => this.#parts[c.of][partOf(this.plan.caches, c).part]);
     const handle = this.backend.createProgram(program, weights, caches);
     const made = { program, handle };
