@@ -12,6 +12,7 @@ import { imatrix, mergeMatrices } from "./imatrix.ts";
 import { collectMatrix } from "./imatrix_collect.ts";
 import { inspect } from "./inspect.ts";
 import { man } from "./man.ts";
+import { measureLosses } from "./measure.ts";
 import { merge } from "./merge.ts";
 import { pipeline } from "./pipeline.ts";
 import { plan } from "./plan.ts";
@@ -34,6 +35,7 @@ export const commands: readonly Command[] = [
   imatrix,
   collectMatrix,
   mergeMatrices,
+  measureLosses,
   pull,
   run,
   serve,

@@ -10,6 +10,7 @@ import { type Command, EXIT, Flags } from "./command.ts";
 import { COMMON, HUB_FLAGS } from "./flags.ts";
 import type { Io } from "./io.ts";
 import { deviceName } from "./open.ts";
+import { withTypes } from "./budget.ts";
 import { openSource, quantizeArguments, quantizeOptions } from "./quantize.ts";
 import { parseArgs } from "./parse.ts";
 import { runSteps, ThresholdNotMet } from "./pipeline_run.ts";
@@ -53,11 +54,12 @@ async function predictedSizes(
     for (const step of steps.filter((s) => s.kind === "quantize")) {
       const { args, flags } = parsed(step.argv!, commands);
       const hf = flags.str("hf");
-      const { fileType } = await quantizeArguments(hf === undefined ? args : [hf, ...args], false);
+      const request = await quantizeArguments(hf === undefined ? args : [hf, ...args], flags);
       const there = files.imatrix !== undefined && flags.strs("imatrix").length > 0 && isThere(files.imatrix);
       const own = there ? flags : new Flags(new Map([...flags.values].filter(([name]) => name !== "imatrix")));
       try {
-        const { tensors } = planFor(source, await quantizeOptions(own, fileType));
+        const { options } = await withTypes(source, request, await quantizeOptions(own), own, io);
+        const { tensors } = planFor(source, options);
         sizes.set(step.outputs[0], tensors.reduce((n, t) => n + t.bytes, 0));
         sizes.set(files.original, tensors.reduce((n, t) => n + t.sourceBytes, 0));
       } catch (error) {

@@ -10,6 +10,7 @@ import type { PipelineState } from "../pipeline/state.ts";
 import type { RecipeFiles, Step } from "../pipeline/steps.ts";
 import { type Command, EXIT, type Flags } from "./command.ts";
 import type { Io } from "./io.ts";
+import { withTypes, writeTypes } from "./budget.ts";
 import { openEncoders, openSource, quantizeArguments, quantizeOptions, type QuantizeRequest } from "./quantize.ts";
 import { parseArgs } from "./parse.ts";
 import { parseSize } from "./size.ts";
@@ -69,15 +70,18 @@ async function quantizeTypes(run: PipelineRun, steps: readonly Step[], resume: b
   const { io } = run, requests: QuantizeRequest[] = [], targets: QuantizeTarget[] = [];
   for (const { args, flags } of parsed) {
     const hf = flags.str("hf");
-    const request = await quantizeArguments(hf === undefined ? args : [hf, ...args], false);
-    requests.push(request);
-    const options = await quantizeOptions(flags, request.fileType, (text) => io.warn(text));
-    targets.push({ output: request.output, options });
+    requests.push(await quantizeArguments(hf === undefined ? args : [hf, ...args], flags));
   }
   using _hold = io.hold();
   const { flags } = parsed[0];
   using source = await openSource(requests[0].input, flags);
   for (const w of source.warnings) io.warn(w);
+  for (const [i, { flags }] of parsed.entries()) {
+    const asked = await quantizeOptions(flags, (text) => io.warn(text));
+    const { options, chosen } = await withTypes(source, requests[i], asked, flags, io);
+    if (chosen) await writeTypes(chosen, requests[i], flags, io);
+    targets.push({ output: requests[i].output, options });
+  }
   // A device is worth its start for the type that has the most to encode; all types share it.
   const { backend, device } = await openEncoders(
     flags.str("device") ?? "auto",

@@ -4,10 +4,10 @@
  */
 import { shortList, UsageError } from "../core/errors.ts";
 import type { GgmlType } from "../core/gguf/types.ts";
-import type { FileType } from "../quantize/file_types.ts";
 import type { QuantizePlan } from "../quantize/plan.ts";
 import type { QuantizeOptions, QuantizeProgress } from "../quantize/quantize.ts";
 import type { QuantizeSource } from "../quantize/quantize_source.ts";
+import { BUDGET_FLAGS, type TypedRequest, withTypes, writeTypes } from "./budget.ts";
 import { type Command, EXIT, type Flags } from "./command.ts";
 import { COMMON } from "./flags.ts";
 import { refuseExisting } from "./overwrite.ts";
@@ -16,20 +16,38 @@ import { tensorProgress } from "./tensor_progress.ts";
 import { readText } from "./text_file.ts";
 
 /** What the arguments say. */
-export interface QuantizeRequest {
-  readonly input: string;
-  readonly output: string;
-  readonly fileType: FileType;
+export interface QuantizeRequest extends TypedRequest {
   /** 0 = one per core. */
   readonly threads: number;
 }
 
+function parseThreads(text: string | undefined): number {
+  const n = text === undefined ? 0 : Number(/^\s*([+-]?\d+)/.exec(text)?.[1] ?? NaN);
+  if (!Number.isNaN(n)) return Math.max(0, n);
+  throw new UsageError("usage.arguments", `Cannot use "${text}" threads: expected a whole number`, {
+    at: { got: text },
+  });
+}
+
+/** `INPUT OUTPUT [THREADS]`: types follow from a budget. @throws {UsageError} `usage.arguments` */
+function budgetArguments([input, output, threads, ...more]: readonly string[]): QuantizeRequest {
+  if (output === undefined || more.length > 0) {
+    const what = output === undefined ? "the output is missing" : `argument "${more[0]}" is one too many`;
+    throw new UsageError("usage.arguments", `Cannot quantize with --budget: ${what}`, {
+      hint: "give the arguments INPUT OUTPUT [THREADS]: types follow from the budget",
+    });
+  }
+  return { input, output, fileType: undefined, threads: parseThreads(threads) };
+}
+
 /**
- * `INPUT [OUTPUT] TYPE [THREADS]`; without OUTPUT the name is made from the type, beside the input.
+ * `INPUT [OUTPUT] TYPE [THREADS]`; without OUTPUT the name is made from the type, beside the input. With `--budget` there is no type.
  * @throws {UsageError} `usage.arguments`, `usage.file_type`
  */
-export async function quantizeArguments(args: readonly string[], keepSplit: boolean): Promise<QuantizeRequest> {
+export async function quantizeArguments(args: readonly string[], flags: Flags): Promise<QuantizeRequest> {
+  if (flags.has("budget")) return budgetArguments(args);
   const { findFileType, parseFileType } = await import("../quantize/file_types.ts");
+  const keepSplit = flags.bool("keep-split");
   const [input, ...rest] = args;
   if (rest.length === 0) {
     throw new UsageError("usage.arguments", "Cannot quantize: the type is missing", {
@@ -54,13 +72,7 @@ export async function quantizeArguments(args: readonly string[], keepSplit: bool
       hint: "give the arguments INPUT [OUTPUT] TYPE [THREADS]",
     });
   }
-  const n = threads === undefined ? 0 : Number(/^\s*([+-]?\d+)/.exec(threads)?.[1] ?? NaN);
-  if (Number.isNaN(n)) {
-    throw new UsageError("usage.arguments", `Cannot use "${threads}" threads: expected a whole number`, {
-      at: { got: threads },
-    });
-  }
-  return { input, output, fileType, threads: Math.max(0, n) };
+  return { input, output, fileType, threads: parseThreads(threads) };
 }
 
 /** Layer numbers of `--prune-layers`. */
@@ -74,12 +86,11 @@ function parseLayers(text: string): number[] {
   });
 }
 
-/** Options that the flags ask for, importance matrix included. */
+/** Options that the flags ask for, importance matrix included; without the type. */
 export async function quantizeOptions(
   flags: Flags,
-  fileType: FileType,
   warn: (text: string) => void = () => {},
-): Promise<QuantizeOptions> {
+): Promise<Omit<QuantizeOptions, "fileType">> {
   const { parseTensorType } = await import("../quantize/file_types.ts");
   const { parseTypePattern } = await import("../quantize/plan.ts");
   const { parseOverride } = await import("../quantize/output_metadata.ts");
@@ -100,7 +111,6 @@ export async function quantizeOptions(
   const room = flags.str("room");
   const buffer = flags.num("max-buffer-size");
   return {
-    fileType,
     pure: flags.bool("pure"),
     leaveOutputTensor: flags.bool("leave-output-tensor"),
     allowRequantize: flags.bool("allow-requantize"),
@@ -122,7 +132,8 @@ export async function quantizeOptions(
   };
 }
 
-async function readFlagImatrix(flags: Flags, warn: (text: string) => void) {
+/** The importance matrix of `--imatrix`, several added up. */
+export async function readFlagImatrix(flags: Flags, warn: (text: string) => void) {
   const paths = flags.strs("imatrix");
   const filter = { include: flags.strs("include-weights"), exclude: flags.strs("exclude-weights") };
   if (paths.length === 0) {
@@ -222,6 +233,7 @@ export const quantize: Command = {
       help: "type of tensors whose name has a match of the regular expression; the first that matches decides",
     },
     { name: "tensor-type-file", type: "strings", value: "FILE", help: "more of these, separated by white space" },
+    ...BUDGET_FLAGS,
     { name: "prune-layers", type: "string", value: "L0,L1,...", help: "leave out these layers" },
     { name: "keep-split", type: "bool", help: "one output file for each input file of a set" },
     {
@@ -272,7 +284,8 @@ export const quantize: Command = {
   ],
   epilog: "Examples:\n  bloomery quantize model-bf16.gguf model-q4.gguf Q4_K_M\n" +
     "  bloomery quantize --imatrix model.imatrix.gguf model-bf16.gguf model-iq2.gguf IQ2_M 16\n" +
-    "  bloomery quantize --hf ./Qwen3-8B qwen3-8b-q4.gguf Q4_K_M",
+    "  bloomery quantize --hf ./Qwen3-8B qwen3-8b-q4.gguf Q4_K_M\n" +
+    "  bloomery quantize --budget 3.2bpw --measure model.measure.json model-bf16.gguf model-3.2.gguf",
 
   async run({ args, flags, io }) {
     const hf = flags.str("hf");
@@ -282,13 +295,14 @@ export const quantize: Command = {
         hint: "give the arguments INPUT [OUTPUT] TYPE [THREADS]",
       });
     }
-    const request = await quantizeArguments(all, flags.bool("keep-split"));
-    const options = await quantizeOptions(flags, request.fileType, (text) => io.warn(text));
+    const request = await quantizeArguments(all, flags);
+    const asked = await quantizeOptions(flags, (text) => io.warn(text));
     using source = await openSource(request.input, flags);
     for (const w of source.warnings) io.warn(w);
-    for (const { pattern } of options.tensorTypes ?? []) {
+    for (const { pattern } of asked.tensorTypes ?? []) {
       if (!source.tensors.some((t) => pattern.test(t.name))) io.warn(`--tensor-type ${pattern.source} fits no tensor`);
     }
+    const { options, chosen } = await withTypes(source, request, asked, flags, io);
     const { planFor, quantize } = await import("../quantize/quantize.ts");
     const { planTable, summarize, summaryLines } = await import("../quantize/quantize_summary.ts");
     const json = flags.bool("json");
@@ -317,6 +331,7 @@ export const quantize: Command = {
     }
 
     refuseExisting(request.output, flags, { set: options.keepSplit === true });
+    if (chosen) await writeTypes(chosen, request, flags, io);
     using _hold = io.hold();
     io.ifInterrupted("stopped; run the same command with --resume to continue");
     const { backend, device } = await openEncoders(
@@ -348,7 +363,7 @@ export const quantize: Command = {
       io.json({
         schema: "bloomery.quantize.v1",
         paths: result.paths,
-        file_type: request.fileType.name,
+        file_type: options.fileType.name,
         ...result.summary,
         n_resumed: result.n_resumed,
         resumed_bytes: result.resumed_bytes,

@@ -4,6 +4,7 @@
  * Source: GGUF specification (imatrix files), llama-quantize 0.7.0 (how counts become weights).
  * @module
  */
+import { createHash } from "node:crypto";
 import { type ByteSource, decodeLossy, fileSource } from "../core/bytes.ts";
 import { FormatError, shortList, UsageError } from "../core/errors.ts";
 import { ggufValue, Metadata } from "../core/gguf/metadata.ts";
@@ -210,6 +211,16 @@ export function useImatrix(file: ImatrixFile, filter: ImatrixFilter = {}): Imatr
   }
   if (bad.length > 0) throw fail(file.path, shortList(bad, "; "), { entries: bad });
   return { path: file.path, dataset: file.datasets[0], n_chunks: file.n_chunks, entries, unreached };
+}
+
+/** What weights are, whatever their file is called: a hash of all of them. */
+export function imatrixKey({ entries }: Pick<Imatrix, "entries">): string {
+  const hash = createHash("sha256");
+  for (const name of [...entries.keys()].sort()) {
+    const { buffer, byteOffset, byteLength } = entries.get(name)!;
+    hash.update(JSON.stringify([name, byteLength])).update(new Uint8Array(buffer, byteOffset, byteLength));
+  }
+  return hash.digest("hex");
 }
 
 /**

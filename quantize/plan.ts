@@ -255,6 +255,16 @@ const EXEMPT = new Set(["token_embd.weight", "per_layer_token_embd.weight", "out
 /** Encoders that cannot run without one at all. */
 const CANNOT_WITHOUT = new Set(["iq1_s", "iq2_xxs", "iq2_xs"]);
 
+/** Whether a tensor becomes a type only with an importance matrix that has an entry for it. */
+export function needsImportance(name: string, type: GgmlType): boolean {
+  return CANNOT_WITHOUT.has(type.name) || (NEEDS_IMPORTANCE.has(type.name) && !EXEMPT.has(name));
+}
+
+/** Whether weights of a type are numbers as they are. */
+export function isFloatType(type: GgmlType): boolean {
+  return FLOATS.has(type.name);
+}
+
 /** A problem: words that follow the tensor's name, or a sentence of its own. */
 interface Problem {
   readonly tensor?: string;

@@ -19,6 +19,7 @@ import { outputMetadata, overriddenMetadata, type Override } from "./output_meta
 import { type PlannedTensor, type PlanOptions, planQuantization, type QuantizePlan } from "./plan.ts";
 import { type QuantizeSource, rowCount } from "./quantize_source.ts";
 import { type QuantizeSummary, summarize } from "./quantize_summary.ts";
+import { type RowRun, rowRuns } from "./row_runs.ts";
 
 /** What a run makes, and how. */
 export interface QuantizeOptions extends PlanOptions {
@@ -115,14 +116,11 @@ export async function quantize(
   return await run.all();
 }
 
-/** A piece of a tensor's rows, all of one matrix. */
-interface Piece {
+/** A piece of a tensor's rows. */
+interface Piece extends RowRun {
   readonly tensor: PlannedTensor;
   /** The tensor's place in its part of the output. */
   readonly index: number;
-  readonly row: number;
-  readonly rows: number;
-  readonly weights: Float32Array | undefined;
   /** The tensor is whole with this. */
   readonly last: boolean;
 }
@@ -219,20 +217,10 @@ class Run {
     };
   }
 
-  /** The rows of a tensor in pieces: as large as the room allows, none across two experts with weights of their own. */
   *#pieces(tensor: PlannedTensor, index: number): Generator<Piece> {
-    const { ne, importance, source, type } = tensor;
-    const n = ne[0];
-    const perMatrix = ne[1] ?? 1;
-    const rows = rowCount(source);
-    const step = Math.max(1, Math.floor(this.#chunk / Math.max(rowBytes(source.type, n), rowBytes(type, n))));
-    for (let row = 0; row < rows;) {
-      const matrix = Math.floor(row / perMatrix);
-      const end = importance && importance.length > n ? Math.min(rows, (matrix + 1) * perMatrix) : rows;
-      const count = Math.min(step, end - row);
-      const weights = importance?.length === n ? importance : importance?.subarray(matrix * n, (matrix + 1) * n);
-      yield { tensor, index, row, rows: count, weights, last: row + count === rows };
-      row += count;
+    const rows = rowCount(tensor.source);
+    for (const run of rowRuns(tensor, tensor.type, this.#chunk)) {
+      yield { tensor, index, ...run, last: run.row + run.rows === rows };
     }
   }
 

@@ -32,12 +32,12 @@ async function run(backend: ReturnType<typeof openNativeBackend>, folder: string
   const parsed = parseArgs(["quantize", ...args], [command], "");
   assert(parsed.kind === "run");
   const { flags } = parsed;
-  const request = await quantizeArguments(parsed.args, flags.bool("keep-split"));
+  const request = await quantizeArguments(parsed.args, flags);
   const placed = new Map(flags.values);
   for (const name of ["imatrix", "tensor-type-file"]) {
     if (flags.has(name)) placed.set(name, flags.strs(name).map((path) => folder + path));
   }
-  let options = await quantizeOptions(new Flags(placed), request.fileType);
+  let options = { ...await quantizeOptions(new Flags(placed)), fileType: request.fileType! };
   if (options.imatrix) options = { ...options, imatrix: { ...options.imatrix, path: flags.strs("imatrix")[0] } };
   using source = openGgufSource(folder + request.input);
   return await quantize(source, out + request.output.replace(/^out\//, ""), backend, options);
