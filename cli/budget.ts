@@ -34,8 +34,8 @@ export const BUDGET_FLAGS: readonly Flag[] = [
   { name: "measure", type: "string", value: "FILE", help: "with --budget: losses that bloomery measure wrote" },
 ];
 
-/** Flags that decide types in another way. */
-const OTHER_WAYS = ["pure", "prune-layers"] as const;
+/** Flags that decide types in another way, or have no GGUF file that could be measured. */
+const OTHER_WAYS = ["pure", "prune-layers", "hf"] as const;
 
 /** The options with types; `chosen` where a budget decided them. */
 export async function withTypes(

@@ -101,7 +101,8 @@ function planTable(plan: readonly PlannedStep[]): string {
 const EXAMPLE = `{
   "name": "model", "source": "./checkpoint", "out": "./out",
   "imatrix": {"file": "model.imatrix.gguf"},
-  "quantize": ["Q8_0", "Q4_K_M", {"type": "IQ2_M", "name": "IQ2_M-mixed", "tensor_types": ["attn_v=q4_K"]}],
+  "measure": {"texts": ["calibration.txt"], "chunks": 16},
+  "quantize": ["Q8_0", "Q4_K_M", {"budget": "3.2bpw"}, {"type": "IQ2_M", "name": "IQ2_M-mixed", "tensor_types": ["attn_v=q4_K"]}],
   "splice": [{"name": "Q4_K_M-head", "base": "Q4_K_M", "donor": "Q8_0", "take": ["output.weight"]}],
   "eval": {"texts": ["english.txt"], "window": 512, "max_kl": 0.2},
   "card": {"license": "apache-2.0", "base_model": "owner/model"},
@@ -154,6 +155,11 @@ export function pipeline(commands: () => readonly Command[]): Command {
       }
       if (direct && gguf) {
         throw new UsageError("usage.arguments", "Cannot use --hf: the source of the recipe is a GGUF file", {
+          hint: "leave out --hf",
+        });
+      }
+      if (direct && recipe.measure !== undefined) {
+        throw new UsageError("usage.arguments", "Cannot use --hf: the recipe has measure, which needs a GGUF file", {
           hint: "leave out --hf",
         });
       }

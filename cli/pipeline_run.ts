@@ -41,6 +41,13 @@ const anew = (argv: readonly string[]) => argv.filter((word) => word !== "--resu
 
 const isOther = (error: unknown) => error instanceof BloomeryError && error.code === "quantize.resume";
 
+/** Words of a step that left something of other settings behind; undefined where that is not why it failed. */
+function afresh(argv: readonly string[], error: unknown): readonly string[] | undefined {
+  if (isOther(error)) return anew(argv);
+  const mismatch = error instanceof BloomeryError && error.code === "quantize.resume_mismatch";
+  return mismatch ? [...argv, "--restart"] : undefined;
+}
+
 /** Runs a command. What it prints as its result goes to the step's first output where `keep` says so. */
 async function runCommand(run: PipelineRun, step: Step, argv: readonly string[], keep: boolean): Promise<void> {
   const { command, args, flags } = invocation(run, step, argv);
@@ -202,7 +209,8 @@ export async function runSteps(run: PipelineRun, steps: readonly Step[]): Promis
   if (step.kind === "upload") return await upload(run, step);
   const keep = step.kind === "eval";
   await runCommand(run, step, step.argv!, keep).catch((error) => {
-    if (isOther(error)) return runCommand(run, step, anew(step.argv!), keep);
-    throw error;
+    const words = afresh(step.argv!, error);
+    if (words === undefined) throw error;
+    return runCommand(run, step, words, keep);
   });
 }

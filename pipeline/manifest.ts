@@ -4,7 +4,7 @@
  */
 import type { Row } from "../eval/compare.ts";
 import { estimateText } from "../eval/stats.ts";
-import type { Recipe } from "./recipe.ts";
+import { type Recipe, typeName } from "./recipe.ts";
 import type { FileMark } from "./state.ts";
 
 /** A quantized model of a manifest. */
@@ -37,7 +37,7 @@ export function makeManifest(
   figures: (name: string) => Row | undefined,
 ): Manifest {
   const made = new Map<string, unknown>([
-    ...recipe.quantize.map((t) => [("name" in t ? t.name : undefined) ?? t.type, { quantize: t }] as const),
+    ...recipe.quantize.map((t) => [typeName(t), { quantize: t }] as const),
     ...recipe.splice.map((s) => [s.name, { splice: s }] as const),
   ]);
   return {

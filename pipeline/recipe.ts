@@ -10,18 +10,18 @@ const text = z.string().min(1);
 /** A part of a file's name. */
 const name = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._+-]*$/, "expected letters, digits and . _ + -");
 
+const typeSettings = {
+  name: name.optional(),
+  tensor_types: z.array(text).optional(),
+  output_tensor_type: text.optional(),
+  token_embedding_type: text.optional(),
+  leave_output_tensor: z.boolean().optional(),
+};
+
 const quantizeSchema = z.union([
   name.transform((type) => ({ type })),
-  z.strictObject({
-    type: name,
-    name: name.optional(),
-    tensor_types: z.array(text).optional(),
-    output_tensor_type: text.optional(),
-    token_embedding_type: text.optional(),
-    leave_output_tensor: z.boolean().optional(),
-    pure: z.boolean().optional(),
-    imatrix: z.boolean().optional(),
-  }),
+  z.strictObject({ type: name, ...typeSettings, pure: z.boolean().optional(), imatrix: z.boolean().optional() }),
+  z.strictObject({ budget: name, ...typeSettings }),
 ]);
 
 const recipeSchema = z.strictObject({
@@ -39,6 +39,16 @@ const recipeSchema = z.strictObject({
   imatrix: z.union([
     z.strictObject({ file: text }),
     z.strictObject({ texts: z.array(text).min(1), flags: z.array(text).default([]) }),
+  ]).optional(),
+  measure: z.union([
+    z.strictObject({ file: text }),
+    z.strictObject({
+      texts: z.array(text).default([]),
+      by: z.enum(["kl", "error"]).default("kl"),
+      types: z.array(name).min(1).optional(),
+      window: z.int().min(2).optional(),
+      chunks: z.int().min(1).optional(),
+    }),
   ]).optional(),
   quantize: z.array(quantizeSchema).min(1),
   splice: z.array(z.strictObject({ name, base: name, donor: name, take: z.array(text).min(1) })).default([]),
@@ -74,7 +84,7 @@ export type RecipeType = Recipe["quantize"][number];
 
 /** What a quantization is called in file names and other steps. */
 export function typeName(t: RecipeType): string {
-  return ("name" in t ? t.name : undefined) ?? t.type;
+  return ("name" in t ? t.name : undefined) ?? ("budget" in t ? t.budget : t.type);
 }
 
 function wrong(file: string, field: string, what: string): UsageError {
@@ -151,6 +161,19 @@ function checked(r: Recipe, file: string): Recipe {
       if ("imatrix" in t && t.imatrix) throw wrong(file, `quantize[${i}].imatrix`, "the recipe has no imatrix");
     });
   }
+  const budget = r.quantize.findIndex((t) => "budget" in t);
+  if (r.measure === undefined && budget >= 0) {
+    throw wrong(file, `quantize[${budget}].budget`, "the recipe has no measure");
+  }
+  if (r.measure !== undefined && r.direct) {
+    throw wrong(file, "measure", 'a GGUF file is measured, and "direct" makes none of the source');
+  }
+  if (r.measure !== undefined && "by" in r.measure) {
+    const some = r.measure.texts.length > 0;
+    if (some !== (r.measure.by === "kl")) {
+      throw wrong(file, "measure.texts", some ? "by error no text is run" : "there is no text");
+    }
+  }
   if (r.eval !== undefined) {
     const { texts, prompts, against } = r.eval;
     if (texts.length + prompts.length === 0 && !/\.(jsonl|kld)$/.test(against ?? "")) {
@@ -169,6 +192,11 @@ function checked(r: Recipe, file: string): Recipe {
       imatrix: "file" in r.imatrix
         ? { file: here(r.imatrix.file) }
         : { ...r.imatrix, texts: r.imatrix.texts.map(here) },
+    }),
+    ...(r.measure === undefined ? {} : {
+      measure: "file" in r.measure
+        ? { file: here(r.measure.file) }
+        : { ...r.measure, texts: r.measure.texts.map(here) },
     }),
     ...(r.eval === undefined ? {} : {
       eval: {

@@ -50,6 +50,12 @@ Deno.test("parseRecipe() names the field that is wrong", () => {
     [{ source: "m.gguf", direct: true }, "direct"],
     [{ out: "checkpoint/out" }, "out"],
     [{ out: "checkpoint" }, "out"],
+    [{ quantize: ["Q8_0", { budget: "3bpw" }], splice: [] }, "quantize[1].budget"],
+    [{ quantize: [{ budget: "3bpw", pure: true }], splice: [] }, "quantize[0].pure"],
+    [{ measure: { texts: [] } }, "measure.texts"],
+    [{ measure: { by: "error", texts: ["a"] } }, "measure.texts"],
+    [{ measure: { by: "guess", texts: ["a"] } }, "measure.by"],
+    [{ measure: { texts: ["a"] }, direct: true }, "measure"],
   ];
   for (const [more, field] of cases) {
     assert.throws(() => parse(more), (e) => {
@@ -123,6 +129,32 @@ Deno.test("planSteps() orders steps after those they read from, and says every w
     words("eval mixed"),
     /-m a\/out\/m-mixed\.gguf --against a\/out\/m\.gguf --file a\/en\.txt --window 512/,
   );
+});
+
+Deno.test("planSteps() measures what budgets need, with the importance that they are encoded with", () => {
+  const measured = { texts: ["t.txt"], chunks: 8, types: ["q4_K", "q6_K"] };
+  const r = parse({
+    measure: measured,
+    quantize: [{ budget: "3.2bpw" }, { budget: "24GiB", name: "large" }],
+    splice: [],
+  });
+  assert.deepEqual(r.quantize.map(typeName), ["3.2bpw", "large"]);
+  const steps = planSteps(r, options);
+  assert.deepEqual(steps.slice(0, 4).map((s) => s.id), ["prepare", "measure", "quantize 3.2bpw", "quantize large"]);
+  assert.equal(
+    steps[1].argv!.join(" "),
+    "measure -m a/out/m.gguf --file a/t.txt -o a/out/m.measure.json --by kl --types q4_K,q6_K --chunks 8 " +
+      "--imatrix /abs/im.gguf --device cpu",
+  );
+  assert.deepEqual(steps[1].inputs, ["a/out/m.gguf", "a/t.txt", "/abs/im.gguf"]);
+  assert.match(
+    steps[3].argv!.join(" "),
+    /^quantize a\/out\/m\.gguf a\/out\/m-large\.gguf --budget 24GiB --measure a\/out\/m\.measure\.json --imatrix /,
+  );
+  assert.deepEqual(steps[2].inputs, ["a/out/m.gguf", "/abs/im.gguf", "a/out/m.measure.json"]);
+  const given = planSteps(parse({ measure: { file: "l.json" }, quantize: [{ budget: "3bpw" }], splice: [] }), options);
+  assert.deepEqual(given.map((s) => s.kind), ["prepare", "quantize", "eval", "manifest", "upload"]);
+  assert.match(given[1].argv!.join(" "), /--measure a\/l\.json/);
 });
 
 Deno.test("planSteps() with direct needs no GGUF file of the source: the checkpoint is the original", () => {

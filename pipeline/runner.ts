@@ -10,6 +10,7 @@ import type { Step, StepKind } from "./steps.ts";
 const GUESSED: Readonly<Record<StepKind, number>> = {
   prepare: 300e6,
   imatrix: 5e6,
+  measure: 20e3,
   quantize: 30e6,
   splice: 300e6,
   eval: 1e6,

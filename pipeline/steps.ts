@@ -4,7 +4,7 @@
  */
 import { type Recipe, type RecipeType, typeName } from "./recipe.ts";
 
-export type StepKind = "prepare" | "imatrix" | "quantize" | "splice" | "eval" | "manifest" | "upload";
+export type StepKind = "prepare" | "imatrix" | "measure" | "quantize" | "splice" | "eval" | "manifest" | "upload";
 
 /** A step. Its key is made of kind, settings and the contents of its inputs. */
 export interface Step {
@@ -37,6 +37,7 @@ export interface RecipeFiles {
   /** What is quantized: a GGUF file, or the checkpoint. */
   readonly original: string;
   readonly imatrix: string | undefined;
+  readonly measure: string | undefined;
   /** Quantized and spliced models by name, in the recipe's order. */
   readonly models: ReadonlyMap<string, string>;
   readonly reports: ReadonlyMap<string, { readonly json: string; readonly html: string }>;
@@ -55,6 +56,11 @@ export function recipeFiles(r: Recipe, direct: boolean): RecipeFiles {
       : "file" in r.imatrix
       ? r.imatrix.file
       : `${r.out}/${r.name}.imatrix.gguf`,
+    measure: r.measure === undefined
+      ? undefined
+      : "file" in r.measure
+      ? r.measure.file
+      : `${r.out}/${r.name}.measure.json`,
     models: new Map(names.map((n) => [n, `${r.out}/${r.name}-${n}.gguf`])),
     reports: new Map(
       r.eval === undefined ? [] : names.map((n) => [
@@ -74,14 +80,14 @@ const flags = (name: string, values: readonly string[] | undefined) => (values ?
 function typeFlags(t: RecipeType): string[] {
   if (
     !("tensor_types" in t || "name" in t || "pure" in t || "imatrix" in t || "leave_output_tensor" in t ||
-      "output_tensor_type" in t || "token_embedding_type" in t)
+      "output_tensor_type" in t || "token_embedding_type" in t || "budget" in t)
   ) return [];
   return [
     ...flags("tensor-type", t.tensor_types),
     ...flag("output-tensor-type", t.output_tensor_type),
     ...flag("token-embedding-type", t.token_embedding_type),
     ...t.leave_output_tensor ? ["--leave-output-tensor"] : [],
-    ...t.pure ? ["--pure"] : [],
+    ..."pure" in t && t.pure ? ["--pure"] : [],
   ];
 }
 
@@ -137,6 +143,32 @@ export function planSteps(r: Recipe, options: PipelineOptions): Step[] {
         "-o",
         files.imatrix!,
         ...r.imatrix.flags,
+        "--overwrite",
+        ...running,
+      ],
+    });
+  }
+  const weights = files.imatrix === undefined ? [] : [files.imatrix];
+  if (r.measure !== undefined && "by" in r.measure) {
+    const { texts, by, types, window, chunks } = r.measure;
+    steps.push({
+      id: "measure",
+      kind: "measure",
+      settings: { by, types, window, chunks, device },
+      inputs: [files.original, ...texts, ...weights],
+      outputs: [files.measure!],
+      argv: [
+        "measure",
+        "-m",
+        files.original,
+        ...flags("file", texts),
+        "-o",
+        files.measure!,
+        ...flag("by", by),
+        ...flag("types", types?.join(",")),
+        ...flag("window", window),
+        ...flag("chunks", chunks),
+        ...flags("imatrix", weights),
         ...running,
       ],
     });
@@ -144,19 +176,21 @@ export function planSteps(r: Recipe, options: PipelineOptions): Step[] {
   for (const t of r.quantize) {
     const output = files.models.get(typeName(t))!;
     const weighted = files.imatrix !== undefined && !("imatrix" in t && t.imatrix === false);
-    const own = typeFlags(t);
+    const own = typeFlags(t), measured = "budget" in t ? [files.measure!] : [];
+    const what = "budget" in t ? { budget: t.budget } : { type: t.type };
     steps.push({
       id: `quantize ${typeName(t)}`,
       kind: "quantize",
-      settings: { type: t.type, flags: own, ...(direct ? { outtype, arch, mtp } : {}) },
-      inputs: [files.original, ...direct ? template : [], ...weighted ? [files.imatrix!] : []],
+      settings: { ...what, flags: own, ...(direct ? { outtype, arch, mtp } : {}) },
+      inputs: [files.original, ...direct ? template : [], ...weighted ? [files.imatrix!] : [], ...measured],
       outputs: [output],
       argv: [
         "quantize",
         ...direct ? ["--hf", r.source, ...converting] : [files.original],
         output,
-        t.type,
+        ..."budget" in t ? [] : [t.type],
         ...threads === 0 ? [] : [String(threads)],
+        ..."budget" in t ? ["--budget", t.budget, ...flags("measure", measured)] : [],
         ...own,
         ...weighted ? ["--imatrix", files.imatrix!] : [],
         "--device",

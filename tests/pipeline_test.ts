@@ -120,6 +120,32 @@ Deno.test("importance is collected on the way, and weighs what is quantized with
   assert.deepEqual((await run(path)).documents.at(-1).ran, []);
 });
 
+Deno.test("losses are measured on the way, and a budget takes its types from them; other settings measure anew", async () => {
+  const more = {
+    measure: { by: "error", types: ["q2_K", "q4_K", "q6_K"] },
+    quantize: [{ budget: "4.2bpw" }],
+    splice: [],
+  };
+  const path = recipe("measured", more);
+  const first = await run(path);
+  assert.equal(first.code, 0, first.err);
+  const ran = ["prepare", "measure", "quantize 4.2bpw", "eval 4.2bpw", "manifest"];
+  assert.deepEqual(first.documents.at(-1).ran, ran);
+  const alone = `${dir}/measured-alone.gguf`, losses = `${dir}/measured/bloom-nano.measure.json`;
+  const words = [await bloomNano("bf16"), alone, "--budget", "4.2bpw", "--measure", losses, "--device", "cpu"];
+  assert.equal((await bloomery(["quantize", ...words])).code, 0);
+  assert.deepEqual(sha256(read("measured/bloom-nano-4.2bpw.gguf")), sha256(Deno.readFileSync(alone)));
+  const { models: [{ made_by }] } = JSON.parse(new TextDecoder().decode(read("measured/manifest.json")));
+  assert.deepEqual(made_by, { quantize: { budget: "4.2bpw" } });
+  assert.deepEqual((await run(path)).documents.at(-1).ran, []);
+  const weighted = { ...more, imatrix: { texts: [TEXT], flags: ["--ctx-size", "64"] } };
+  const second = await run(recipe("measured", weighted));
+  assert.equal(second.code, 0, second.err);
+  assert.deepEqual(second.documents.at(-1).ran, ["imatrix", ...ran.slice(1)]);
+  const other = await run(recipe("measured", { ...weighted, imatrix: { texts: [TEXT], flags: ["--ctx-size", "48"] } }));
+  assert.deepEqual([other.code, other.documents.at(-1).ran], [0, ["imatrix", ...ran.slice(1)]], other.err);
+});
+
 Deno.test("a pipeline that is killed anywhere goes on to the same files", async () => {
   const path = recipe("killed");
   /** Runs until a step is done, some milliseconds more, and kills it. */
