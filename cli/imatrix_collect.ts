@@ -71,6 +71,7 @@ export const collectMatrix: Command = {
     const { readState, statePath, writeState } = await import("../quantize/imatrix/state.ts");
     const { convertImatrix, mergeImatrices, readImatrix, writeImatrix } = await import("../quantize/imatrix.ts");
     const { cutWindows } = await import("../eval/windows.ts");
+    const { contentKey } = await import("../core/gguf/content_key.ts");
     const output = flags.str("output")!, statefile = statePath(output);
     const found = exists(statefile) && !flags.bool("restart");
     // The output of a run that is continued is its own.
@@ -94,6 +95,7 @@ export const collectMatrix: Command = {
     const windows = cutWindows(texts, tokenizer, { n_window: n_ctx, skip: 0 }).slice(0, flags.num("chunks"));
     const job = {
       model: path,
+      model_key: contentKey(opened.model.file, (t) => opened.model.file.place(t)),
       datasets: texts.map((t) => t.name),
       n_ctx,
       tokens: await collect.hashWindows(windows),

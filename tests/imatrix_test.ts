@@ -19,6 +19,7 @@ import {
   imatrixOf,
 } from "../quantize/imatrix/collect.ts";
 import { readState, statePath, writeState } from "../quantize/imatrix/state.ts";
+import { contentKey } from "../core/gguf/content_key.ts";
 import { openGguf } from "../core/gguf/read.ts";
 import { FAMILY_MODELS, writeFamilyModel } from "./family_models.ts";
 import { bloomNano, testFolder } from "./models.ts";
@@ -63,6 +64,10 @@ Deno.test("imatrix collect gives what llama-imatrix gives, and a killed run goes
   writeState(state, statePath(cut));
   const other = await collect(cut, "--chunks", "3", "--output-format", "dat");
   assert.deepEqual([other.code, JSON.parse(other.out).error.code], [1, "quantize.resume_mismatch"]);
+  writeState({ ...state, job: { ...state.job, model_key: "00" } }, statePath(cut));
+  const foreign = JSON.parse((await collect(cut, "--chunks", "4", "--output-format", "dat")).out).error;
+  assert.deepEqual([foreign.code, /it was another model/.test(foreign.message)], ["quantize.resume_mismatch", true]);
+  writeState(state, statePath(cut));
   const continued = await collect(cut, "--chunks", "4", "--output-format", "dat");
   assert.equal(continued.code, 0, continued.err);
   assert.match(continued.err, /behind 2 of 4 windows/);
@@ -82,7 +87,9 @@ async function stateBehind(n: number, output: string, model: string): Promise<Co
   const cut = { n_window: 128, skip: 0 };
   const windows = cutWindows(texts, tokenizerFromGguf(file.metadata), cut).slice(0, 4);
   const tokens = await hashWindows(windows);
-  const job = { model, datasets: [prose], n_ctx: 128, tokens, process_output: true };
+  const model_key = contentKey(file, (t) => file.place(t));
+  // A model is the same one under another name.
+  const job = { model: `/elsewhere/${model}`, model_key, datasets: [prose], n_ctx: 128, tokens, process_output: true };
   using opened = openBackend("cpu");
   using engine = await Engine.load(file, opened.backend, {
     n_ctx: 128,
@@ -114,11 +121,11 @@ async function stateBehind(n: number, output: string, model: string): Promise<Co
 const WINDOWS = [1, 2, 3].map((k) => ({
   ids: Int32Array.from({ length: 23 - k }, (_, i) => 1 + (7 * k * i + k) % 60),
 }));
-const JOB: CollectJob = { model: "m", datasets: ["t"], n_ctx: 22, tokens: "", process_output: true };
+const JOB: CollectJob = { model: "m", model_key: "00", datasets: ["t"], n_ctx: 22, tokens: "", process_output: true };
 
 async function familySums(
   name: string,
-  options: { n_ubatch: number; threads?: number; reference?: boolean },
+  options: { n_ubatch: number; threads?: number; reference?: boolean; slots?: number },
 ): Promise<CollectState> {
   using backend = options.reference
     ? openReferenceBackend()
@@ -129,8 +136,10 @@ async function familySums(
     cacheTypeK: "f32",
     cacheTypeV: "f32",
     n_ubatch: options.n_ubatch,
+    ...(options.slots === undefined ? {} : { slots: options.slots }),
     collect: collects(true),
   });
+  assert.equal(engine.residency !== undefined, options.slots !== undefined);
   return await collectImatrix({ engine, job: JOB, windows: WINDOWS });
 }
 
@@ -140,6 +149,10 @@ for (const name of ["qwen3moe", "deepseek32", "qwen35moe"]) {
     const one = await familySums(name, { n_ubatch: 64 });
     const cut = await familySums(name, { n_ubatch: 8, threads: 3 });
     assert.deepEqual(cut.sums, one.sums);
+    // Experts that come and go during a step have the sums of resident ones.
+    for (const slots of [1, 5]) {
+      assert.deepEqual((await familySums(name, { n_ubatch: 16, slots })).sums, one.sums, `${slots} slots`);
+    }
     const want = await familySums(name, { n_ubatch: 64, reference: true });
     assert.deepEqual([...one.sums.keys()], [...want.sums.keys()]);
     const rows = WINDOWS.reduce((n, w) => n + w.ids.length, 0);

@@ -16,8 +16,10 @@ export interface CollectWindow {
 
 /** What a run is about: a later run continues it only where all of this is the same. */
 export interface CollectJob {
-  /** Path of the model. */
+  /** Path of the model, for messages. */
   readonly model: string;
+  /** What the model is, whatever its file is called; see `contentKey`. */
+  readonly model_key: string;
   /** Names of the texts. */
   readonly datasets: readonly string[];
   /** Tokens of a window. */
@@ -69,8 +71,9 @@ export async function hashWindows(windows: readonly CollectWindow[]): Promise<st
 
 /** What two jobs differ in; undefined where they are the same. */
 export function jobDifference(a: CollectJob, b: CollectJob): string | undefined {
-  for (const key of ["model", "n_ctx", "process_output", "tokens"] as const) {
-    if (a[key] !== b[key]) return `${key} was ${a[key]}, now it is ${b[key]}`;
+  for (const key of ["model_key", "n_ctx", "process_output", "tokens"] as const) {
+    if (a[key] === b[key]) continue;
+    return key === "model_key" ? `it was another model, ${a.model}` : `${key} was ${a[key]}, now it is ${b[key]}`;
   }
   return undefined;
 }

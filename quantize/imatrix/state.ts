@@ -22,6 +22,7 @@ export function writeState(state: CollectState, path: string): void {
   const metadata = new Metadata(path)
     .set("general.type", ggufValue.str("imatrix-state"))
     .set(`${KEY}.model`, ggufValue.str(job.model))
+    .set(`${KEY}.model_key`, ggufValue.str(job.model_key))
     .set(`${KEY}.datasets`, ggufValue.strs(job.datasets))
     .set(`${KEY}.n_ctx`, ggufValue.u32(job.n_ctx))
     .set(`${KEY}.tokens`, ggufValue.str(job.tokens))
@@ -68,6 +69,7 @@ export function readState(path: string): CollectState {
   return {
     job: {
       model: metadata.str(`${KEY}.model`),
+      model_key: metadata.str(`${KEY}.model_key`),
       datasets: metadata.strs(`${KEY}.datasets`).toArray(),
       n_ctx: metadata.u32(`${KEY}.n_ctx`),
       tokens: metadata.str(`${KEY}.tokens`),
