@@ -229,14 +229,17 @@ async function klMeter(path: string, output: string, source: Source, flags: Flag
 /** The tensor's own error: rows are read, and no model runs. */
 async function errorMeter(source: Source, flags: Flags, io: Io): Promise<Meter> {
   const { openBackend } = await import("../ffi/mod.ts");
-  const { weightedError } = await import("../quantize/measure/error.ts");
+  const { reachOf, weightedError } = await import("../quantize/measure/error.ts");
   const name = deviceName(flags);
   const opened = openBackend(name === "auto" ? "cpu" : name, { threads: threadsOf(flags, io) });
   const rows = flags.num("rows")!;
   return {
-    over: { rows },
+    over: { rows, reach: "1, or 1 / (2 layers)" },
     uses: () => true,
-    lossOf: (tensor, type) => weightedError(opened.backend, source, tensor, type, rows),
+    async lossOf(tensor, type) {
+      const { mean, se } = await weightedError(opened.backend, source, tensor, type, rows);
+      return { mean: mean * reachOf(tensor.name, source), se };
+    },
     [Symbol.asyncDispose]: () => Promise.resolve(opened[Symbol.dispose]()),
   };
 }

@@ -21,6 +21,7 @@ const { values: flags } = parseArgs({
     window: { type: "string", default: "256" },
     types: { type: "string", default: "Q3_K_M,Q4_K_M,Q5_K_M" },
     models: { type: "string" },
+    "measure-types": { type: "string" },
     device: { type: "string", default: "cpu" },
     dir: { type: "string" },
   },
@@ -47,7 +48,8 @@ for await (const model of qualityModels(dir, Number(flags.windows), device, flag
   const over = flags.by === "error"
     ? []
     : [...halves.flatMap((path) => ["-f", path]), "--window", flags.window, "--chunks", flags.chunks];
-  await run("measure", "-m", original, "-o", measure, "--by", flags.by, ...weighted, ...over);
+  const tried = flags["measure-types"] === undefined ? [] : ["--types", flags["measure-types"]];
+  await run("measure", "-m", original, "-o", measure, "--by", flags.by, ...weighted, ...over, ...tried);
   console.log(`\n${name}, ${windows.length} windows of 512 tokens, measured by ${flags.by}\n`);
   console.log("| file | MB | KL, nats | same top-1, % | ΔNLL, nats | difference of KL |");
   console.log("| --- | ---: | ---: | ---: | ---: | ---: |");

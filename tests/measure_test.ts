@@ -218,7 +218,17 @@ Deno.test("losses by error need no text, and choose types too", async () => {
   const original = await bloomNano("bf16"), output = `${dir}/error.json`, chosen = `${dir}/by-error.gguf`;
   await done("measure", "-m", original, "-o", output, "--by", "error", "--rows", "16", "--types", "q2_K,q4_K,q6_K");
   const { job, tensors } = read(output);
-  assert.deepEqual([job.by, job.over, tensors.length], ["error", { rows: 16 }, 43]);
+  assert.deepEqual([job.by, job.over, tensors.length], ["error", { rows: 16, reach: "1, or 1 / (2 layers)" }, 43]);
+  // An error of the head, which is the embedding here, reaches the output whole, and one of six layers a twelfth.
+  const of = async (name: string) => {
+    using opened = openBackend("cpu");
+    using source = openGgufSource(original);
+    const tensor = candidates(source, [ggmlType("q4_K")], undefined).find((c) => c.name === name)!;
+    return (await weightedError(opened.backend, source, tensor, ggmlType("q4_K"), 16)).mean;
+  };
+  const written = (name: string) => tensors.find((t) => t.name === name)!.losses[1].loss;
+  assert.equal(written("token_embd.weight"), await of("token_embd.weight"));
+  assert.equal(written("blk.4.ffn_up.weight"), await of("blk.4.ffn_up.weight") / 12);
   for (const { losses } of tensors) assert.ok(losses[0].loss > losses[1].loss && losses[1].loss > losses[2].loss);
   const made = await done("quantize", original, chosen, "--budget", "4.5bpw", "--measure", output);
   assert.ok(made.bpw <= 4.5 && made.bpw > 4.4);

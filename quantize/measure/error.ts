@@ -1,7 +1,7 @@
 /**
  * The error of a tensor in a type, weighted by importance: which share of the energy of its products the type's error has. With the mean
- * squares of the inputs as weights that is `sum w (x - q)^2 / sum w x^2`; without them the weights are equal. No model has to run, and a
- * tensor of any size is read in pieces, or by samples of its rows.
+ * squares of the inputs as weights that is `sum w (x - q)^2 / sum w x^2`; without them the weights are equal. Times `reachOf` it stands for
+ * what the output loses. No model has to run, and a tensor of any size is read in pieces, or by samples of its rows.
  * @module
  */
 import { type GgmlType, rowBytes } from "../../core/gguf/types.ts";
@@ -18,7 +18,18 @@ export function sampledRows(rows: number, n: number): number[] | undefined {
   return n === 0 || rows <= n ? undefined : Array.from({ length: n }, (_, i) => Math.floor((i + 0.5) * rows / n));
 }
 
-/** @param n_rows Rows of a tensor that are looked at, evenly spread; 0 is all. */
+/**
+ * How far a tensor's share of error reaches the output, roughly: errors of the head are errors of the logits; each layer adds two parts to
+ * the sum that the head reads, so that an error in one of them is diluted by twice the number of layers.
+ */
+export function reachOf(name: string, source: Pick<QuantizeSource, "tensors" | "metadata">): number {
+  const head = source.tensors.some((t) => t.name === "output.weight") ? "output.weight" : "token_embd.weight";
+  if (name === head) return 1;
+  const arch = source.metadata.str("general.architecture");
+  return 1 / (2 * Math.max(1, source.metadata.u32(`${arch}.block_count`)));
+}
+
+/** The share of a tensor's own energy. @param n_rows Rows of a tensor that are looked at, evenly spread; 0 is all. */
 export async function weightedError(
   backend: Backend,
   source: QuantizeSource,
