@@ -25,12 +25,6 @@ async function typesOf(flags: Flags): Promise<GgmlType[]> {
   return names?.map((name) => parseTensorType(name, "types")) ?? defaultTypes();
 }
 
-/** `n` of many, evenly spread. */
-function spread<T>(items: readonly T[], n: number | undefined): T[] {
-  if (n === undefined || n >= items.length) return [...items];
-  return Array.from({ length: n }, (_, i) => items[Math.floor((i + 0.5) * items.length / n)]);
-}
-
 /** A way to measure, ready to run. */
 interface Meter extends AsyncDisposable {
   readonly over: MeasureJob["over"];
@@ -169,7 +163,7 @@ type Source = ReturnType<typeof import("../quantize/quantize_source.ts").openGgu
 
 /** The output's divergence: the model runs, with one weight replaced at a time. */
 async function klMeter(path: string, output: string, source: Source, flags: Flags, io: Io): Promise<Meter> {
-  const { useBos } = await import("../eval/windows.ts");
+  const { spread, useBos } = await import("../eval/windows.ts");
   const { KeptRows } = await import("../eval/kept_rows.ts");
   const { estimate } = await import("../eval/stats.ts");
   const { hashWindows } = await import("../quantize/imatrix/collect.ts");
@@ -204,8 +198,8 @@ async function klMeter(path: string, output: string, source: Source, flags: Flag
     return {
       over: {
         texts: [...new Set(windows.map((w) => w.source))],
-        n_windows: windows.length,
         n_window,
+        n_windows: windows.length,
         skip,
         bos,
         tokens: await hashWindows(windows),

@@ -99,3 +99,9 @@ export function cutWindows(sources: readonly TextSource[], tokenizer: Tokenizer,
     });
   });
 }
+
+/** `n` of many, evenly spread; all where there are no more. */
+export function spread<T>(items: readonly T[], n: number | undefined): T[] {
+  if (n === undefined || n >= items.length) return [...items];
+  return Array.from({ length: n }, (_, i) => items[Math.floor((i + 0.5) * items.length / n)]);
+}
