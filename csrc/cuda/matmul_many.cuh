@@ -99,6 +99,12 @@ struct Sums<F, true> : SuperSums<F> {
   }
 };
 
+// Volatile: one column ahead of its products, and no more.
+__device__ inline uint4 shared16(uint32_t at) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
+  return v;
+}
 __device__ inline void copy_async16(uint32_t dst, const void *src, bool real) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(real ? 16 : 0) : "memory");
 }
@@ -221,19 +227,23 @@ __global__ __launch_bounds__(WM *WN *WARP, 1) void matmul_many_kernel(const __gr
         now[m] = codes[m];
         if (step + 1 < n_step) codes[m].load(tile_w[m] + uint64_t((step + 1) / SB_STEPS) * SB_BYTES, (s + 1) % SB_STEPS, lane);
       }
-      const uint8_t *stage = shared + step % C::STAGES * C::STAGE_BYTES;
 #pragma unroll
       for (int j = 0; j < 2; j++) {
         Operand_A<F> a[MT];
 #pragma unroll
         for (int m = 0; m < MT; m++) a[m].make(2 * s + j, now[m], super[m], mp.table);
+        const uint32_t at = shared_at + step % C::STAGES * C::STAGE_BYTES + (wn * NT * 8 + g) * 128 + (((j * 4 + t) ^ (g & 1) << 2) * 16);
+        uint4 ahead[C::PLANES];
+#pragma unroll
+        for (int i = 0; i < C::PLANES; i++) ahead[i] = shared16(at + i * C::PLANE_BYTES);
 #pragma unroll
         for (int n = 0; n < NT; n++) {
-          const int col = (wn * NT + n) * 8 + g;
           uint4 x[C::PLANES];
 #pragma unroll
-          for (int i = 0; i < C::PLANES; i++)
-            x[i] = *reinterpret_cast<const uint4 *>(stage + i * C::PLANE_BYTES + col * 128 + (((j * 4 + t) ^ (col & 1) << 2) * 16));
+          for (int i = 0; i < C::PLANES; i++) {
+            x[i] = ahead[i];
+            if (n + 1 < NT) ahead[i] = shared16(at + i * C::PLANE_BYTES + (n + 1) * 1024);
+          }
           const uint32_t *column = sums + ((wn * NT + n) * 8 + 2 * t) * 16;
 #pragma unroll
           for (int m = 0; m < MT; m++)

@@ -66,10 +66,17 @@ __device__ inline void mma_s8(int32_t (&c)[4], const uint32_t *a, uint32_t b0, u
                : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+// The same from zero.
+__device__ inline void mma_s8_zero(int32_t (&c)[4], const uint32_t *a, uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+               : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(0));
+}
+// Of 16 values of k, from zero.
 __device__ inline void mma_s8_half(int32_t (&c)[4], const uint32_t *a, uint32_t b0) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-               : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(b0));
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+               : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(b0), "r"(0));
 }
 __device__ inline void mma_f16(float (&c)[4], const uint32_t *a, uint32_t b0, uint32_t b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -146,8 +153,17 @@ __device__ inline void fragment(int b, const Codes<K> &c, const High<K> &h, cons
 //
 // What a lane needs of a superblock's scales, of rows g (r = 0) and g + 8 (r = 1).
 
-__device__ inline uint32_t byte_of(const uint4 &v, int i) { return word(v, i / 4) >> (i % 4 * 8) & 255u; }
-__device__ inline int32_t signed_byte_of(const uint4 &v, int i) { return int32_t(word(v, i / 4) << (24 - i % 4 * 8)) >> 24; }
+// Volatile: taken out where they are used, not all of them ahead, which would cost a register each.
+__device__ inline uint32_t byte_of(const uint4 &v, int i) {
+  uint32_t byte;
+  asm volatile("bfe.u32 %0, %1, %2, 8;" : "=r"(byte) : "r"(word(v, i / 4)), "r"(i % 4 * 8));
+  return byte;
+}
+__device__ inline int32_t signed_byte_of(const uint4 &v, int i) {
+  int32_t byte;
+  asm volatile("bfe.s32 %0, %1, %2, 8;" : "=r"(byte) : "r"(int32_t(word(v, i / 4))), "r"(i % 4 * 8));
+  return byte;
+}
 
 template <Form F>
 struct Scales;
@@ -301,7 +317,7 @@ struct SuperSums {
     if constexpr (F::BY16) {
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        int32_t h[4] = {0, 0, 0, 0}, l[4] = {0, 0, 0, 0};
+        int32_t h[4], l[4];
         mma_s8_half(h, a + 2 * half, half ? x.y : x.x);
         mma_s8_half(l, a + 2 * half, half ? x.w : x.z);
 #pragma unroll
@@ -311,9 +327,9 @@ struct SuperSums {
         }
       }
     } else {
-      int32_t h[4] = {0, 0, 0, 0}, l[4] = {0, 0, 0, 0};
-      mma_s8(h, a, x.x, x.y);
-      mma_s8(l, a, x.z, x.w);
+      int32_t h[4], l[4];
+      mma_s8_zero(h, a, x.x, x.y);
+      mma_s8_zero(l, a, x.z, x.w);
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         if constexpr (F::BLOCKS) {
