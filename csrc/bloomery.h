@@ -127,7 +127,8 @@ BL_API int32_t bl_pool_seat(bl_pool *pool, uint32_t group, const uint8_t *seated
 BL_API int32_t bl_pool_fill(bl_pool *pool, uint8_t *err, uint64_t n_err);
 
 // Counts since the pool was made: bytes read, reads, nanoseconds that steps waited for reads, slots that hold an expert, 1 where reads pass
-// the page cache by; then for each group experts that were there when an op needed them, experts that were not, and the rows of each expert.
+// the page cache by, bytes of experts that were read ahead, and of them those that left unused; then for each group experts that were there
+// when an op needed them, experts that were not, in steps that guessed: experts needed, guessed, and both; and the rows of each expert.
 //   Returns how many numbers there are; writes at most n_out.
 BL_API uint64_t bl_pool_counts(bl_pool *pool, uint64_t *out, uint64_t n_out);
 

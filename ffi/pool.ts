@@ -14,8 +14,8 @@ import { bytesOf, check, Handle, N_ERR, ne4, pointerFrom } from "./handle.ts";
 import type { Library } from "./library.ts";
 import { NativeTensor } from "./tensor.ts";
 
-/** Numbers of `bl_pool_counts` before those of the groups. */
-const N_HEAD = 5;
+/** Numbers of `bl_pool_counts` before those of the groups, and of a group before those of its experts. */
+const N_HEAD = 7, N_GROUP = 5;
 
 class NativePool extends Handle implements PoolHandle {
   /** Experts of each group. */
@@ -50,7 +50,7 @@ class NativePool extends Handle implements PoolHandle {
     );
     check(status, err);
     this.#groups[spec.group] = spec.ne[2];
-    this.#counts = new BigUint64Array(N_HEAD + this.#groups.reduce((n, experts) => n + 2 + experts, 0));
+    this.#counts = new BigUint64Array(N_HEAD + this.#groups.reduce((n, experts) => n + N_GROUP + experts, 0));
     return new NativeTensor(this.library, pointerFrom(out));
   }
 
@@ -79,10 +79,9 @@ class NativePool extends Handle implements PoolHandle {
     this.library.symbols.bl_pool_counts(this.pointer, all, BigInt(all.length));
     let at = N_HEAD;
     const groups = this.#groups.map((n_expert) => {
-      const [hits, misses] = [Number(all[at]), Number(all[at + 1])];
-      const rows = Float64Array.from(all.subarray(at + 2, at + 2 + n_expert), Number);
-      at += 2 + n_expert;
-      return { hits, misses, rows };
+      const [hits, misses, n_needed, n_guessed, n_right] = Array.from(all.subarray(at, at += N_GROUP), Number);
+      const rows = Float64Array.from(all.subarray(at, at += n_expert), Number);
+      return { hits, misses, n_needed, n_guessed, n_right, rows };
     });
     return {
       read_bytes: Number(all[0]),
@@ -90,6 +89,8 @@ class NativePool extends Handle implements PoolHandle {
       wait_ms: Number(all[2]) / 1e6,
       n_held: Number(all[3]),
       direct: all[4] === 1n,
+      ahead_bytes: Number(all[5]),
+      unused_bytes: Number(all[6]),
       groups,
     };
   }

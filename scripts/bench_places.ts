@@ -81,14 +81,18 @@ try {
       token = (out.ids[0] + 7919 * i) % engine.n_vocab;
     }
   };
-  console.log("when      tok/s  hits %  MB/token  drive MB/s  floor tok/s  of floor");
+  console.log("when      tok/s  hits %  MB/token  drive MB/s  floor tok/s  of floor  guessed %  unused MB/token");
   for (const when of ["cold", "warm", "again"]) {
     const n = Number(when === "cold" ? options.warm : options.tokens);
     const before = engine.residency!.stats, start = performance.now();
     await decode(n);
     const seconds = (performance.now() - start) / 1000, after = engine.residency!.stats;
     const hits = after.hits - before.hits, misses = after.misses - before.misses;
-    const bytes = (after.read_bytes - before.read_bytes) / n, drive = await driveRate(path), floor = drive / bytes;
+    // What was read ahead and not used is no part of the floor.
+    const unused = (after.unused_bytes - before.unused_bytes) / n;
+    const bytes = (after.read_bytes - before.read_bytes) / n - unused,
+      drive = await driveRate(path),
+      floor = drive / bytes;
     const share = n / seconds / floor;
     if (when === "again") below = share < 0.6;
     console.log(
@@ -100,6 +104,8 @@ try {
         (drive / 1e6).toFixed(0).padStart(11),
         floor.toFixed(2).padStart(12),
         `${(100 * share).toFixed(0)} %`.padStart(9),
+        (100 * (after.n_right - before.n_right) / (after.n_needed - before.n_needed)).toFixed(1).padStart(10),
+        (unused / 1e6).toFixed(1).padStart(16),
       ].join(" "),
     );
   }

@@ -21,6 +21,10 @@ export interface LayerHits {
   readonly name: string;
   readonly hits: number;
   readonly misses: number;
+  /** Where they were guessed before the layer was computed: those that it needed, those that were guessed, and both. */
+  readonly n_needed: number;
+  readonly n_guessed: number;
+  readonly n_right: number;
 }
 
 function notInFile(file: string, tensor: string): EngineError {
@@ -39,6 +43,12 @@ export interface ResidencyStats {
   readonly read_bytes: number;
   /** Reads, those that failed and were tried on another drive included. */
   readonly n_reads: number;
+  /** Of the bytes, those of experts that were read before their layer was computed; of them, those that left without being used. */
+  readonly ahead_bytes: number;
+  readonly unused_bytes: number;
+  /** Of all layers: experts that were needed where they had been guessed, and how many of them the guess had named. */
+  readonly n_needed: number;
+  readonly n_right: number;
   /** Time that steps waited for reads. */
   readonly wait_ms: number;
   readonly n_slots: number;
@@ -235,6 +245,9 @@ export class Residency implements Disposable {
         name: plan.groups[i].weights[0].name,
         hits: g.hits - base.groups[i].hits,
         misses: g.misses - base.groups[i].misses,
+        n_needed: g.n_needed - base.groups[i].n_needed,
+        n_guessed: g.n_guessed - base.groups[i].n_guessed,
+        n_right: g.n_right - base.groups[i].n_right,
       }))
     );
     return {
@@ -243,6 +256,10 @@ export class Residency implements Disposable {
       misses: layers.reduce((n, l) => n + l.misses, 0),
       read_bytes: total((p) => p.now.read_bytes - p.base.read_bytes),
       n_reads: total((p) => p.now.n_reads - p.base.n_reads),
+      ahead_bytes: total((p) => p.now.ahead_bytes - p.base.ahead_bytes),
+      unused_bytes: total((p) => p.now.unused_bytes - p.base.unused_bytes),
+      n_needed: layers.reduce((n, l) => n + l.n_needed, 0),
+      n_right: layers.reduce((n, l) => n + l.n_right, 0),
       wait_ms: total((p) => p.now.wait_ms - p.base.wait_ms),
       n_slots: total((p) => p.plan.n_slots),
       n_held: total((p) => p.now.n_held),

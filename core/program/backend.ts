@@ -78,10 +78,17 @@ export interface PoolCounts {
   readonly n_held: number;
   /** Reads pass the system's page cache by. */
   readonly direct: boolean;
+  /** Bytes of experts that were read before their layer was computed; of them, those that left without being used. */
+  readonly ahead_bytes: number;
+  readonly unused_bytes: number;
   readonly groups: readonly {
     /** Experts that were there when an op needed them. */
     readonly hits: number;
     readonly misses: number;
+    /** Where experts were guessed before their layer was computed: those that it needed, those that were guessed, and both. */
+    readonly n_needed: number;
+    readonly n_guessed: number;
+    readonly n_right: number;
     /** Rows that each expert computed. */
     readonly rows: Float64Array;
   }[];

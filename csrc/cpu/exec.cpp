@@ -14,12 +14,22 @@ CpuExec::CpuExec(ThreadPool &pool, std::shared_ptr<HostScratch> scratch, const P
     : pool_(pool), k_(kernels()), p_(program), scratch_(std::move(scratch)), matmul_(pool, k_) {
   for (DeviceTensor *w : weights) weights_.push_back(dynamic_cast<CpuTensor *>(w));
   for (DeviceCache *c : caches) caches_.push_back(dynamic_cast<CpuCache *>(c));
+  prepare_all();
+  prepare_guesses();
+}
+
+CpuExec::CpuExec(ThreadPool &pool, std::shared_ptr<HostScratch> scratch, const Program &program, const std::vector<const CpuTensor *> &weights)
+    : pool_(pool), k_(kernels()), p_(program), weights_(weights), scratch_(std::move(scratch)), matmul_(pool, k_) {
+  prepare_all();
+}
+
+void CpuExec::prepare_all() {
   arena_ = Scratch(scratch_, p_.arena_bytes.size() > p_.device ? p_.arena_bytes[p_.device] : 0);
-  heaps_.resize(pool.size());
-  scores_.resize(pool.size());
+  heaps_.resize(pool_.size());
+  scores_.resize(pool_.size());
   for (const Op &op : p_.ops) prepare(op);
   matmul_.allocate(scratch_);
-  buffer_ = Scratch(scratch_, buffer_floats_ * 4 * pool.size());
+  buffer_ = Scratch(scratch_, buffer_floats_ * 4 * pool_.size());
   for (int i = 0; i < 2; i++) {
     list_[i] = Scratch(scratch_, list_rows_[i] * p_.n_tok * 4);
     n_list_[i] = Scratch(scratch_, list_rows_[i] == 0 ? 0 : p_.n_tok * 4);
@@ -143,6 +153,7 @@ void CpuExec::begin(const StepInput &input) {
   scratch_.memory()->need(scratch_.bytes());
   in_ = &input;
   next_ = 0;
+  next_guess_ = 0;
   find_runs();
   // Angles are the f32 product of position and inverse frequency; their cosine and sine are taken in f64 and rounded once.
   for (Angles &a : angles_) {
@@ -163,7 +174,11 @@ void CpuExec::begin(const StepInput &input) {
 }
 
 void CpuExec::run_to(uint32_t end) {
-  while (next_ < end) next_ = run(next_);
+  while (next_ < end) {
+    const size_t from = next_;
+    next_ = run(from);
+    guess(from, next_);
+  }
 }
 
 void CpuExec::take(uint32_t id, uint8_t *to) {

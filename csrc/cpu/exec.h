@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../runtime/device.h"
+#include "lookahead.h"
 #include "matmul.h"
 #include "tensor.h"
 
@@ -28,6 +29,7 @@ struct Lines {
   }
 };
 
+constexpr uint32_t PASS_ROWS = 32;   // token rows from which a step is a pass over a prompt, and no sign of what the next tokens need
 constexpr uint64_t INDEX_BATCH = 16;  // token rows whose scores INDEX keeps at once
 
 class CpuExec : public Exec {
@@ -44,6 +46,12 @@ class CpuExec : public Exec {
   void give(uint32_t id, const uint8_t *rows) override;
 
  private:
+  // A part of another program, on the same weights and without caches.
+  CpuExec(ThreadPool &pool, std::shared_ptr<HostScratch> scratch, const Program &program, const std::vector<const CpuTensor *> &weights);
+  void prepare_all();
+  void prepare_guesses();
+  void guess(size_t begin, size_t end);
+
   // cos and sin of one inverse-frequency table for the rows of a step, shared by all layers.
   struct Angles {
     uint32_t inv_freq;  // tensor id
@@ -122,6 +130,13 @@ class CpuExec : public Exec {
   std::vector<uint32_t> expert_count_, expert_row_, used_experts_;
   std::vector<std::vector<std::pair<float, int32_t>>> heaps_;  // by thread
   std::vector<std::vector<float>> scores_;                     // by thread
+  struct Guess {
+    Lookahead what;
+    std::unique_ptr<CpuExec> exec;  // of the slice
+  };
+  std::vector<std::unique_ptr<Guess>> guesses_;  // in the order of the ops behind which they are made
+  size_t next_guess_ = 0;
+  std::vector<uint32_t> guessed_;
   const StepInput *in_ = nullptr;
   size_t next_ = 0;  // the first op of the step that has not run
 };

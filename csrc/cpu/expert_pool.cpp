@@ -18,6 +18,9 @@ constexpr uint64_t PART_ALIGN = 64;  // of a matrix in a slot: a cache line
 
 uint64_t all_parts(size_t n) { return n == MAX_PARTS ? ~0ull : (1ull << n) - 1; }
 
+// BLOOMERY_READ_AHEAD=off in the environment: experts are guessed and counted, and not read (to compare and to find faults).
+bool is_off(const char *value) { return value != nullptr && strcmp(value, "off") == 0; }
+
 std::string error_text(int error) { return error == ENODATA ? "the file ends before" : strerror(error); }
 
 }  // namespace
@@ -26,7 +29,8 @@ ExpertPool::ExpertPool(uint64_t slot_bytes, uint32_t n_slots)
     : slot_bytes_((slot_bytes + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN),
       slots_(n_slots),
       slots_memory_(slot_bytes_ * n_slots, "slots of experts"),
-      test_failures_(getenv("BLOOMERY_TEST_READ_ERRORS")) {
+      test_failures_(getenv("BLOOMERY_TEST_READ_ERRORS")),
+      reads_ahead_(!is_off(getenv("BLOOMERY_READ_AHEAD"))) {
   for (uint32_t i = 0; i < POOL_READERS; i++) readers_.emplace_back([this, i] { work(i); });
 }
 
@@ -45,7 +49,7 @@ ExpertPool::Group &ExpertPool::group(uint32_t group) {
 }
 
 void ExpertPool::wait_idle(std::unique_lock<std::mutex> &lock) {
-  done_.wait(lock, [&] { return n_reading_ == 0 && reads_[0].empty() && reads_[1].empty(); });
+  done_.wait(lock, [&] { return n_reading_ == 0 && reads_[NEEDED].empty() && reads_[SOON].empty() && reads_[GUESSED].empty(); });
 }
 
 std::unique_ptr<DeviceTensor> ExpertPool::add(const PooledSource &s) {
@@ -79,6 +83,7 @@ std::unique_ptr<DeviceTensor> ExpertPool::add(const PooledSource &s) {
     groups_.back().slot.assign(n_expert, -1);
     groups_.back().seated.assign(n_expert, 0);
     groups_.back().rows.assign(n_expert, 0);
+    groups_.back().guessed.assign(n_expert, 0);
   }
   Group &g = groups_[s.group];
   const uint32_t part = uint32_t(g.parts.size());
@@ -121,7 +126,7 @@ int32_t ExpertPool::free_slot(bool seated) {
   };
   for (uint32_t i = 0; i < slots_.size(); i++) {
     const Slot &s = slots_[i];
-    if (s.pinned || s.reading != 0) continue;
+    if (s.pinned || s.guess || s.reading != 0) continue;
     if (s.expert < 0) return int32_t(i);
     if (!seated && groups_[s.group].seated[uint32_t(s.expert)] != 0) continue;
     if (best < 0 || before(s, slots_[uint32_t(best)])) best = int32_t(i);
@@ -132,19 +137,36 @@ int32_t ExpertPool::free_slot(bool seated) {
 void ExpertPool::give(uint32_t i, uint32_t group, uint32_t expert, uint64_t used) {
   Slot &s = slots_[i];
   if (s.expert >= 0) groups_[s.group].slot[uint32_t(s.expert)] = -1;
+  unused_bytes_ += s.unused;
+  if (s.guess) n_guess_--;
   s = Slot();
   s.expert = int32_t(expert), s.group = group, s.used = used, s.entered = ++n_entered_;
   groups_[group].slot[expert] = int32_t(i);
 }
 
-void ExpertPool::ask(uint32_t i, uint64_t parts, bool urgent) {
+// A part that is asked for again is read as soon as the more urgent of the two.
+void ExpertPool::ask(uint32_t i, uint64_t parts, Urgency urgency) {
   Slot &s = slots_[i];
-  parts &= ~(s.ready | s.reading);
-  s.reading |= parts;
-  s.failed &= ~parts;
-  for (uint32_t part = 0; part < MAX_PARTS && parts >> part != 0; part++)
-    if ((parts >> part) & 1) reads_[urgent ? 0 : 1].push_back({i, part});
-  if (parts != 0) asked_.notify_all();
+  parts &= ~s.ready;
+  for (uint32_t part = 0; part < MAX_PARTS && parts >> part != 0; part++) {
+    if (((parts >> part) & 1) == 0) continue;
+    const uint64_t bit = 1ull << part;
+    if ((s.reading & bit) != 0) {
+      bool queued = false;
+      for (int later = GUESSED; later > urgency && !queued; later--) {
+        auto &queue = reads_[later];
+        const auto same = std::find_if(queue.begin(), queue.end(), [&](const Read &r) { return r.slot == i && r.part == part; });
+        if (same == queue.end()) continue;
+        queue.erase(same);
+        queued = true;
+      }
+      if (!queued) continue;
+    }
+    s.reading |= bit;
+    s.failed &= ~bit;
+    reads_[urgency].push_back({i, part});
+    asked_.notify_one();
+  }
 }
 
 void ExpertPool::fill() {
@@ -160,7 +182,7 @@ void ExpertPool::fill() {
         give(uint32_t(slot), g, e, now_);
       }
       filled.push_back(uint32_t(slot));
-      ask(uint32_t(slot), all_parts(groups_[g].parts.size()), false);
+      ask(uint32_t(slot), all_parts(groups_[g].parts.size()), SOON);
     }
   done_.wait(lock, [&] { return std::all_of(filled.begin(), filled.end(), [&](uint32_t i) { return slots_[i].reading == 0; }); });
   for (const uint32_t i : filled)
@@ -173,10 +195,9 @@ std::vector<uint64_t> ExpertPool::counts() {
   for (const Slot &s : slots_) n_held += s.expert >= 0 ? 1 : 0;
   for (const Origin &o : origins_)
     for (const auto &f : o.files) direct &= f->direct() ? 1 : 0;
-  std::vector<uint64_t> out{read_bytes_, n_reads_, wait_ns_, n_held, direct};
+  std::vector<uint64_t> out{read_bytes_, n_reads_, wait_ns_, n_held, direct, ahead_bytes_, unused_bytes_};
   for (const Group &g : groups_) {
-    out.push_back(g.hits);
-    out.push_back(g.misses);
+    out.insert(out.end(), {g.hits, g.misses, g.n_needed, g.n_guessed, g.n_right});
     out.insert(out.end(), g.rows.begin(), g.rows.end());
   }
   return out;
@@ -248,12 +269,14 @@ bool ExpertPool::read(const Part &part, uint32_t expert, uint8_t *to, uint8_t *r
 void ExpertPool::work(uint32_t reader) {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
-    asked_.wait(lock, [&] { return stop_ || !reads_[0].empty() || !reads_[1].empty(); });
+    asked_.wait(lock, [&] { return stop_ || !reads_[NEEDED].empty() || !reads_[SOON].empty() || may_guess(); });
     if (stop_) return;
-    auto &queue = reads_[reads_[0].empty() ? 1 : 0];
-    const Read r = queue.front();
-    queue.pop_front();
+    const Urgency urgency = !reads_[NEEDED].empty() ? NEEDED : !reads_[SOON].empty() ? SOON : GUESSED;
+    const Read r = reads_[urgency].front();
+    reads_[urgency].pop_front();
     n_reading_++;
+    if (urgency != GUESSED) n_asked_++;
+    if (may_guess()) asked_.notify_one();
     const Slot &asked = slots_[r.slot];
     const Part part = groups_[asked.group].parts[r.part];
     const uint32_t expert = uint32_t(asked.expert);
@@ -268,12 +291,89 @@ void ExpertPool::work(uint32_t reader) {
     }
     lock.lock();
     n_reading_--;
+    if (urgency != GUESSED) n_asked_--;
     Slot &slot = slots_[r.slot];
+    if (ok && urgency == GUESSED) {
+      ahead_bytes_ += part.file_bytes;
+      if (slot.guess) slot.unused += part.file_bytes;
+      else if (!slot.pinned) unused_bytes_ += part.file_bytes;
+    }
     const uint64_t bit = 1ull << r.part;
     slot.reading &= ~bit;
     if (ok) slot.ready |= bit;
     else slot.failed |= bit, slot.error = error;
     done_.notify_all();
+  }
+}
+
+// --- guesses ------------------------------------------------------------------------------------------------------------------------
+
+// Takes the reads of a guess back that have not begun. False when others are under way.
+bool ExpertPool::take_back(uint32_t i) {
+  auto &queue = reads_[GUESSED];
+  for (size_t k = 0; k < queue.size();) {
+    if (queue[k].slot != i) {
+      k++;
+      continue;
+    }
+    slots_[i].reading &= ~(1ull << queue[k].part);
+    queue.erase(queue.begin() + ptrdiff_t(k));
+  }
+  return slots_[i].reading == 0;
+}
+
+// A slot that waits for its layer, for an expert that is needed now; the last guess first. -1 when there is none.
+int32_t ExpertPool::slot_of_guess() {
+  int32_t best = -1;
+  for (uint32_t i = 0; i < slots_.size() && n_guess_ > 0; i++)
+    if (slots_[i].guess && !slots_[i].pinned && take_back(i) && (best < 0 || slots_[i].entered > slots_[uint32_t(best)].entered)) best = int32_t(i);
+  return best;
+}
+
+void ExpertPool::ahead(uint32_t group, const std::vector<uint32_t> &experts, bool more) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Group &g = this->group(group);
+  if (!more) end_guess(group, {});
+  g.has_guess = true;
+  for (const uint32_t e : experts) {
+    if (g.guessed[e] != 0) continue;
+    g.guessed[e] = 1;
+    if (!reads_ahead_) continue;
+    int32_t slot = g.slot[e];
+    if (slot >= 0 && (slots_[uint32_t(slot)].guess || slots_[uint32_t(slot)].pinned)) continue;
+    if ((n_guess_ + 1) * GUESS_SHARE > slots_.size()) continue;
+    if (slot < 0) {
+      slot = free_slot(false);
+      if (slot < 0) continue;  // seated, or busy
+      give(uint32_t(slot), group, e, 0);
+    }
+    slots_[uint32_t(slot)].guess = true;
+    n_guess_++;
+    ask(uint32_t(slot), all_parts(g.parts.size()), GUESSED);
+  }
+}
+
+// The group's visit has come. needed: ascending
+void ExpertPool::end_guess(uint32_t group, const std::vector<uint32_t> &needed) {
+  Group &g = groups_[group];
+  if (!g.has_guess) return;
+  g.has_guess = false;
+  g.n_needed += needed.size();
+  for (uint32_t e = 0; e < g.guessed.size(); e++) {
+    if (g.guessed[e] == 0) continue;
+    g.guessed[e] = 0;
+    const bool right = std::binary_search(needed.begin(), needed.end(), e);
+    g.n_guessed++;
+    g.n_right += right ? 1 : 0;
+    if (g.slot[e] < 0 || !slots_[uint32_t(g.slot[e])].guess) continue;
+    Slot &s = slots_[uint32_t(g.slot[e])];
+    s.guess = false;
+    n_guess_--;
+    if (right) s.unused = 0;
+    else if (take_back(uint32_t(g.slot[e])) && s.ready == 0) {
+      g.slot[e] = -1;
+      s = Slot();
+    }
   }
 }
 
@@ -285,6 +385,7 @@ ExpertPool::Visit::Visit(ExpertPool &pool, uint32_t group, uint64_t parts, const
   std::lock_guard<std::mutex> lock(pool.mutex_);
   Group &g = pool.group(group);
   pool.now_++;
+  if ((parts & 1) != 0) pool.end_guess(group, experts);
   // Where the layer's experts fit, the matrices that its next op reads come with them; elsewhere they would be gone by then.
   wanted_ = experts.size() <= pool.slots_.size() ? all_parts(g.parts.size()) : parts;
   for (const uint32_t e : experts) {
@@ -301,7 +402,9 @@ ExpertPool::Visit::Visit(ExpertPool &pool, uint32_t group, uint64_t parts, const
     Slot &s = pool.slots_[uint32_t(slot)];
     s.pinned = true;
     if (!pass) s.used = pool.now_;
-    pool.ask(uint32_t(slot), parts, true);
+    s.unused = 0;
+    pool.ask(uint32_t(slot), parts, NEEDED);
+    pool.ask(uint32_t(slot), wanted_, SOON);
     waiting_.push_back(e);
   }
   start_reads();
@@ -315,14 +418,15 @@ ExpertPool::Visit::~Visit() {
 
 void ExpertPool::Visit::start_reads() {
   while (!missing_.empty()) {
-    const int32_t slot = pool_.free_slot(true);
+    int32_t slot = pool_.free_slot(true);
+    if (slot < 0) slot = pool_.slot_of_guess();
     if (slot < 0) break;
     const uint32_t e = missing_.front();
     missing_.pop_front();
     pool_.give(uint32_t(slot), group_, e, pass_ ? 0 : pool_.now_);
     pool_.slots_[uint32_t(slot)].pinned = true;
-    pool_.ask(uint32_t(slot), parts_, true);
-    pool_.ask(uint32_t(slot), wanted_, false);
+    pool_.ask(uint32_t(slot), parts_, NEEDED);
+    pool_.ask(uint32_t(slot), wanted_, SOON);
     waiting_.push_back(e);
   }
 }

@@ -7,6 +7,10 @@
 //
 // Who leaves: experts that are not seated before those that are, then the one that was not used for longest. A pass (a step of many rows)
 // touches every expert of a layer once and says nothing of what the next tokens need: experts that it reads are the first to leave.
+//
+// Experts that a layer is likely to need can be read before its visit (ahead). Such reads begin only while no other read is queued or
+// under way, few at a time; they take slots of experts without a seat, a share of all slots at most, and give them back when a miss
+// finds no other. An expert that was guessed keeps its slot until its layer's visit; if it was not needed then, it leaves first.
 #pragma once
 
 #include <atomic>
@@ -21,6 +25,8 @@
 namespace bl {
 
 constexpr uint32_t POOL_READERS = 8;  // threads that read and pack: reads in flight
+constexpr uint32_t GUESS_READS = 4;   // of them, for experts that nobody has asked for yet
+constexpr uint32_t GUESS_SHARE = 4;   // one of so many slots waits for its layer at most
 
 class ExpertPool : public DevicePool {
  public:
@@ -34,6 +40,9 @@ class ExpertPool : public DevicePool {
   void fill() override;
   std::vector<uint64_t> counts() override;
   uint64_t bytes() const override { return slots_memory_.size() + rooms_.size(); }
+  // The group's next visit is likely to need these experts, the likeliest first: those that are there stay, the others are read.
+  // `more`: beside those that were guessed for this visit already.
+  void ahead(uint32_t group, const std::vector<uint32_t> &experts, bool more);
 
   struct Ready {
     uint32_t expert;
@@ -78,6 +87,9 @@ class ExpertPool : public DevicePool {
     std::vector<uint8_t> seated;
     std::vector<uint64_t> rows;     // computed by each expert
     uint64_t hits = 0, misses = 0;  // experts that ops found, or did not find
+    std::vector<uint8_t> guessed;   // for the next visit
+    bool has_guess = false;
+    uint64_t n_needed = 0, n_guessed = 0, n_right = 0;  // experts of visits that had a guess: needed, guessed, and both
   };
   struct Slot {
     int32_t expert = -1;
@@ -88,11 +100,14 @@ class ExpertPool : public DevicePool {
     uint64_t reading = 0;    // parts that are asked for
     uint64_t failed = 0;     // parts whose last read failed
     bool pinned = false;     // in a visit
+    bool guess = false;      // waits for its layer's visit
+    uint64_t unused = 0;     // bytes that were read ahead for it, until it is used
     std::string error;
   };
   struct Read {
     uint32_t slot, part;
   };
+  enum Urgency { NEEDED, SOON, GUESSED };  // an op waits for it; the next op of a visit will, or a seated expert; nobody may
   // A file and its copies.
   struct Origin {
     std::vector<std::unique_ptr<DirectFile>> files;
@@ -102,7 +117,11 @@ class ExpertPool : public DevicePool {
   Group &group(uint32_t group);
   int32_t free_slot(bool seated);
   void give(uint32_t slot, uint32_t group, uint32_t expert, uint64_t used);
-  void ask(uint32_t slot, uint64_t parts, bool urgent);
+  void ask(uint32_t slot, uint64_t parts, Urgency urgency);
+  bool take_back(uint32_t slot);
+  int32_t slot_of_guess();
+  void end_guess(uint32_t group, const std::vector<uint32_t> &needed);
+  bool may_guess() const { return !reads_[GUESSED].empty() && n_asked_ == 0 && n_reading_ < GUESS_READS; }
   void work(uint32_t reader);
   bool read(const Part &part, uint32_t expert, uint8_t *to, uint8_t *room, std::string &error);
   size_t take_drive(const Origin &origin, uint64_t tried, uint64_t n);
@@ -115,8 +134,9 @@ class ExpertPool : public DevicePool {
   std::condition_variable asked_, done_;
   std::vector<Group> groups_;
   std::vector<Slot> slots_;
-  std::deque<Read> reads_[2];  // those that an op waits for, and others
-  uint32_t n_reading_ = 0;
+  std::deque<Read> reads_[3];             // by urgency
+  uint32_t n_reading_ = 0, n_asked_ = 0;  // reads under way; of them, those that are no guesses
+  uint32_t n_guess_ = 0;                  // slots that wait for their layer
   std::vector<Origin> origins_;
   std::vector<std::pair<uint64_t, uint64_t>> busy_;  // drive, bytes in flight
   std::vector<std::thread> readers_;
@@ -124,8 +144,9 @@ class ExpertPool : public DevicePool {
   Buffer slots_memory_, rooms_;
   uint64_t room_bytes_ = 0;
   uint64_t now_ = 1, n_entered_ = 0;
-  uint64_t read_bytes_ = 0, n_reads_ = 0, wait_ns_ = 0;
+  uint64_t read_bytes_ = 0, n_reads_ = 0, wait_ns_ = 0, ahead_bytes_ = 0, unused_bytes_ = 0;
   const char *test_failures_;
+  const bool reads_ahead_;
 };
 
 // A routed weight in a pool: no bytes of its own.

@@ -8,8 +8,6 @@
 namespace bl {
 namespace {
 
-constexpr uint32_t PASS_ROWS = 32;  // token rows from which a step is a pass over a prompt, and no sign of what the next tokens need
-
 // One past the last op that may run with op `first`: at most FUSE_WINDOW follow it.
 size_t last_fused(const Program &p, size_t first) { return std::min(p.ops.size(), first + FUSE_WINDOW + 1); }
 
@@ -93,6 +91,7 @@ size_t CpuExec::mul_mat_id(size_t first) {
   uint64_t tensors = 0;
   for (size_t i = first; i < end; i++) tensors |= 1ull << static_cast<const PooledTensor &>(matrices(i)).part;
   ExpertPool::Visit visit(pooled->pool, pooled->group, tensors, used_experts_, expert_count_, in_->n_tok >= PASS_ROWS);
+  guess(first, end);  // its reads come behind those that were just asked for
   std::vector<ExpertPool::Ready> ready;
   for (bool new_rows = true; visit.next(ready); new_rows = false) {
     matmul_.parts.clear();

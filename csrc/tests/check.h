@@ -55,6 +55,7 @@ inline std::vector<uint8_t> random_rows(Random &rnd, uint32_t type, uint64_t n_r
 void coding_tests();
 void kernel_tests();
 void lattice_tests();
+void pool_tests();
 struct Case;
 void program_tests(const std::vector<Case> &cases);
 void replay_tests(const std::vector<Case> &cases, uint32_t device);

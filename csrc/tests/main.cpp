@@ -24,6 +24,7 @@ int main(int argc, char **argv) {
     coding_tests();
     kernel_tests();
     lattice_tests();
+    pool_tests();
     replay_tests(cases, 0);
     program_tests(cases);
   }
