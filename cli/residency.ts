@@ -61,11 +61,21 @@ const percent = (hits: number, misses: number) =>
 
 /** Hit rates in one line, and one more for each layer where they are wanted. */
 export function describeResidency(stats: ResidencyStats, byLayer = false): string {
-  const { hits, misses, read_bytes, wait_ms, n_held, n_slots, layers } = stats;
+  const { hits, misses, read_bytes, ahead_bytes, unused_bytes, wait_ms, n_held, n_slots, n_needed, n_right } = stats;
   const line =
     `experts: ${percent(hits, misses)} of ${hits + misses} were in memory (${n_held} of ${n_slots} slots full), ` +
     `${formatAmount(read_bytes, "B")} read, waited ${(wait_ms / 1000).toFixed(2)} s`;
-  return byLayer ? [line, ...layers.map((l) => `  ${l.name}  ${percent(l.hits, l.misses)}`)].join("\n") : line;
+  const guessed = (l: { n_needed: number; n_right: number }) => percent(l.n_right, l.n_needed - l.n_right);
+  const ahead = n_needed === 0 ? [] : [
+    `guessed ${guessed(stats)} of the ${n_needed} that layers needed, ` +
+    `${formatAmount(ahead_bytes, "B")} read ahead, ${formatAmount(unused_bytes, "B")} of it for nothing`,
+  ];
+  const text = [line, ...ahead].join("; ");
+  if (!byLayer) return text;
+  const layers = stats.layers.map((l) =>
+    `  ${l.name}  ${percent(l.hits, l.misses)}${l.n_needed === 0 ? "" : `, guessed ${guessed(l)}`}`
+  );
+  return [text, ...layers].join("\n");
 }
 
 /** The line of an engine's experts; undefined where all are resident. */

@@ -89,9 +89,14 @@ export async function metrics(app: App): Promise<Response> {
     };
     count("expert_hits_total", "Experts that were in memory when they were needed", (l) => l.hits);
     count("expert_misses_total", "Experts that were read when they were needed", (l) => l.misses);
-    new Counter({ name: "bloomery_expert_read_bytes_total", help: "Bytes of experts read", registers }).inc(
-      experts.read_bytes,
-    );
+    count("expert_needed_total", "Experts needed by layers for which they had been guessed", (l) => l.n_needed);
+    count("expert_guessed_total", "Experts guessed before their layer was computed", (l) => l.n_guessed);
+    count("expert_guessed_right_total", "Of them, those that the layer needed", (l) => l.n_right);
+    const bytes = (name: string, help: string, n: number) =>
+      new Counter({ name: `bloomery_expert_${name}_bytes_total`, help, registers }).inc(n);
+    bytes("read", "Bytes of experts read", experts.read_bytes);
+    bytes("ahead", "Bytes of experts read before their layer was computed", experts.ahead_bytes);
+    bytes("unused", "Of them, bytes of experts that left without being used", experts.unused_bytes);
     new Counter({ name: "bloomery_expert_wait_seconds_total", help: "Time that steps waited for experts", registers })
       .inc(experts.wait_ms / 1000);
   }

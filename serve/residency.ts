@@ -13,18 +13,26 @@ function share(hits: number, misses: number): number {
 export function residencyView({ model }: App) {
   const stats = model.engine.residency?.stats;
   if (stats === undefined) return undefined;
-  const { hits, misses, read_bytes, wait_ms, n_slots, n_held, n_seated, direct, layers } = stats;
+  const { hits, misses, read_bytes, ahead_bytes, unused_bytes, wait_ms, n_slots, n_held, n_seated, direct } = stats;
+  const recall = (l: { n_needed: number; n_right: number }) => share(l.n_right, l.n_needed - l.n_right);
   return {
     hits,
     misses,
     hit_rate: share(hits, misses),
+    guess_rate: recall(stats),
     read_bytes,
+    ahead_bytes,
+    unused_bytes,
     wait_ms,
     n_slots,
     n_held,
     n_seated,
     direct,
-    layers: layers.map((l) => ({ name: l.name, hit_rate: share(l.hits, l.misses) })),
+    layers: stats.layers.map((l) => ({
+      name: l.name,
+      hit_rate: share(l.hits, l.misses),
+      guess_rate: recall(l),
+    })),
   };
 }
 

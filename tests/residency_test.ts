@@ -89,7 +89,13 @@ Deno.test("the server tells hit rates in /slots and /metrics, and POST /residenc
       "blk.0.ffn_gate_exps.weight",
       "blk.1.ffn_gate_exps.weight",
     ]);
+    const [first, second] = residency.layers;
+    assert.equal(first.guess_rate, 0);
+    assert.ok(second.guess_rate > 0 && second.guess_rate <= 1 && residency.guess_rate === second.guess_rate);
     const metrics = await get("/metrics");
+    assert.match(metrics, /^bloomery_expert_guessed_right_total\{layer="blk\.1\.ffn_gate_exps\.weight"\} [1-9]\d*$/m);
+    assert.match(metrics, /^bloomery_expert_needed_total\{layer="blk\.0\.ffn_gate_exps\.weight"\} 0$/m);
+    assert.match(metrics, /^bloomery_expert_ahead_bytes_total \d+$/m);
     assert.match(metrics, /^bloomery_expert_misses_total\{layer="blk\.1\.ffn_gate_exps\.weight"\} [1-9]\d*$/m);
     assert.match(metrics, /^bloomery_expert_read_bytes_total [1-9]\d*$/m);
     assert.deepEqual(JSON.parse(await get("/residency/reset", { method: "POST" })), { reset: true });
@@ -163,7 +169,10 @@ Deno.test("bench and plan take --host-room, and bench tells how often experts we
   const { code, out, err } = await bloomery("bench", ...args);
   assert.equal(code, 0, err);
   assert.match(out, /^tg8 /m);
-  assert.match(err, /experts: \d+\.\d % of \d+ were in memory/);
+  assert.match(
+    err,
+    /experts: \d+\.\d % of \d+ were in memory .*; guessed \d+\.\d % of the \d+ that layers needed, .* read ahead/,
+  );
 });
 
 Deno.test({
