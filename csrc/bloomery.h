@@ -66,6 +66,7 @@ BL_API void bl_runtime_close(bl_runtime *rt);
 
 // JSON array, one object per device, in index order; device 0 is the host:
 //   {"index":0,"kind":"cpu"|"cuda","name":"...","memory_bytes":N,"free_bytes":N,"features":["avx2",...]}
+//   and for the host "pack_layout": the number of the layouts that bl_pack gives.
 // Returns the length without NUL, as bl_build_info.
 BL_API uint64_t bl_runtime_devices(bl_runtime *rt, uint8_t *out, uint64_t n_out);
 
@@ -95,6 +96,20 @@ BL_API int32_t bl_tensor_load(bl_runtime *rt, uint32_t device, uint32_t type, co
 BL_API int32_t bl_tensor_create(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, uint32_t uses, const uint8_t *data,
                                 uint64_t n_bytes, bl_tensor **out, uint8_t *err, uint64_t n_err);
 
+// Packs a MUL_MAT weight as bl_tensor_load packs it on a device: matrices of ne[1] rows one after the other, dst[n_dst]. The groups of 8 rows
+// of a matrix are independent, so that a large matrix can be packed in pieces of whole groups. What a file keeps of it is valid for
+// libraries with the same pack_layout.
+//   errors BL_ERR_ARGUMENT (n_dst is not what the packed matrices take), BL_ERR_IO, BL_ERR_UNSUPPORTED (the device takes the type as it is,
+//          or keeps no packed bytes in files: cards do not)
+BL_API int32_t bl_pack(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, bl_file *file, uint64_t offset, uint64_t n_bytes,
+                       uint8_t *dst, uint64_t n_dst, uint8_t *err, uint64_t n_err);
+
+// As bl_tensor_load, for a weight whose packed matrices lie in another file: they are used where they lie, `stride` bytes apart from
+// `packed_offset` on, both multiples of 64. Rows of BL_USE_ROWS come from the bytes of `file`.
+BL_API int32_t bl_tensor_map(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, uint32_t uses, bl_file *file,
+                             uint64_t offset, uint64_t n_bytes, bl_file *packed, uint64_t packed_offset, uint64_t stride, bl_tensor **out,
+                             uint8_t *err, uint64_t n_err);
+
 // Bytes the tensor takes on its device (0 when it lies in a file mapping).
 BL_API uint64_t bl_tensor_device_bytes(const bl_tensor *tensor);
 BL_API void bl_tensor_free(bl_tensor *tensor);
@@ -115,6 +130,11 @@ BL_API int32_t bl_pool_create(bl_runtime *rt, uint32_t device, uint64_t slot_byt
 //   errors BL_ERR_ARGUMENT, BL_ERR_IO (the bytes lie past the file's end), BL_ERR_UNSUPPORTED
 BL_API int32_t bl_pool_tensor(bl_pool *pool, uint32_t group, uint32_t type, const uint64_t *ne, bl_file *file, uint64_t offset,
                               uint64_t n_bytes, bl_tensor **out, uint8_t *err, uint64_t n_err);
+
+// The same for a weight whose packed matrices lie in a file, as bl_tensor_map takes them, from a whole page on and a multiple of 4096 bytes
+// apart: experts are read into their slots as they are.
+BL_API int32_t bl_pool_map(bl_pool *pool, uint32_t group, uint32_t type, const uint64_t *ne, bl_file *packed, uint64_t packed_offset,
+                           uint64_t stride, bl_tensor **out, uint8_t *err, uint64_t n_err);
 
 // A file with the bytes of another that the pool reads: each read goes to the drive with the least to do, and to the next one when it fails.
 //   errors BL_ERR_ARGUMENT, BL_ERR_IO (the sizes differ)

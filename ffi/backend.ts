@@ -8,6 +8,7 @@ import type {
   CacheHandle,
   CacheSpec,
   DeviceInfo,
+  FileRange,
   PoolHandle,
   PoolSpec,
   ProgramHandle,
@@ -201,8 +202,25 @@ class NativeBackend extends Handle implements Backend {
     const err = new Uint8Array(N_ERR);
     const out = new BigUint64Array(1);
     const { symbols } = this.#library;
-    const source = spec.source;
-    const status = "path" in source
+    const { source, packed } = spec;
+    const status = "path" in source && packed !== undefined
+      ? symbols.bl_tensor_map(
+        this.pointer,
+        spec.device,
+        spec.type.id,
+        ne4(spec.ne),
+        spec.uses,
+        this.#file(source.path).pointer,
+        BigInt(source.offset),
+        BigInt(source.bytes),
+        this.#file(packed.path).pointer,
+        BigInt(packed.offset),
+        BigInt(packed.stride),
+        out,
+        err,
+        BigInt(N_ERR),
+      )
+      : "path" in source
       ? await symbols.bl_tensor_load(
         this.pointer,
         spec.device,
@@ -230,6 +248,24 @@ class NativeBackend extends Handle implements Backend {
       );
     check(status, err);
     return new NativeTensor(this.#library, pointerFrom(out));
+  }
+
+  async packTensor(type: GgmlType, ne: readonly number[], source: FileRange, dst: Uint8Array): Promise<void> {
+    const err = new Uint8Array(N_ERR);
+    const status = await this.#library.symbols.bl_pack(
+      this.pointer,
+      0,
+      type.id,
+      ne4(ne),
+      this.#file(source.path).pointer,
+      BigInt(source.offset),
+      BigInt(source.bytes),
+      bytesOf(dst),
+      BigInt(dst.length),
+      err,
+      BigInt(N_ERR),
+    );
+    check(status, err);
   }
 
   createCache(spec: CacheSpec): CacheHandle {

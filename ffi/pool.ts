@@ -3,8 +3,8 @@
  * @module
  */
 import type {
-  FileRange,
   PoolCounts,
+  PooledSource,
   PooledTensor,
   PoolHandle,
   PoolSpec,
@@ -34,16 +34,20 @@ class NativePool extends Handle implements PoolHandle {
     return Number(this.library.symbols.bl_pool_bytes(this.pointer));
   }
 
-  addTensor(spec: PooledTensor, source: FileRange): TensorHandle {
+  addTensor(spec: PooledTensor, source: PooledSource): TensorHandle {
     const err = new Uint8Array(N_ERR), out = new BigUint64Array(1);
-    const status = this.library.symbols.bl_pool_tensor(
+    const { symbols } = this.library;
+    const [add, size] = "stride" in source
+      ? [symbols.bl_pool_map, source.stride] as const
+      : [symbols.bl_pool_tensor, source.bytes] as const;
+    const status = add(
       this.pointer,
       spec.group,
       spec.type.id,
       ne4(spec.ne),
       this.file(source.path),
       BigInt(source.offset),
-      BigInt(source.bytes),
+      BigInt(size),
       out,
       err,
       BigInt(N_ERR),

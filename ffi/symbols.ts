@@ -83,6 +83,40 @@ export const SYMBOLS = {
     result: "i32",
     nonblocking: true,
   },
+  bl_pack: {
+    parameters: [
+      "pointer", // bl_runtime *rt
+      "u32", //     device
+      "u32", //     type
+      "buffer", //  const uint64_t *ne  [4]
+      "pointer", // bl_file *file
+      "u64", //     offset
+      "u64", //     n_bytes
+      "buffer", //  uint8_t *dst
+      "u64", //     n_dst
+      ...ERR,
+    ],
+    result: "i32",
+    nonblocking: true,
+  },
+  bl_tensor_map: {
+    parameters: [
+      "pointer", // bl_runtime *rt
+      "u32", //     device
+      "u32", //     type
+      "buffer", //  const uint64_t *ne  [4]
+      "u32", //     uses
+      "pointer", // bl_file *file
+      "u64", //     offset
+      "u64", //     n_bytes
+      "pointer", // bl_file *packed
+      "u64", //     packed_offset
+      "u64", //     stride
+      "buffer", //  bl_tensor **out
+      ...ERR,
+    ],
+    result: "i32",
+  },
   bl_tensor_device_bytes: { parameters: ["pointer"], result: "u64" },
   bl_tensor_free: { parameters: ["pointer"], result: "void" },
   bl_pool_create: {
@@ -105,6 +139,20 @@ export const SYMBOLS = {
       "pointer", // bl_file *file
       "u64", //     offset
       "u64", //     n_bytes
+      "buffer", //  bl_tensor **out
+      ...ERR,
+    ],
+    result: "i32",
+  },
+  bl_pool_map: {
+    parameters: [
+      "pointer", // bl_pool *pool
+      "u32", //     group
+      "u32", //     type
+      "buffer", //  const uint64_t *ne  [4]
+      "pointer", // bl_file *packed
+      "u64", //     packed_offset
+      "u64", //     stride
       "buffer", //  bl_tensor **out
       ...ERR,
     ],

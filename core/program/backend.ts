@@ -22,6 +22,8 @@ export interface DeviceInfo {
   readonly features: readonly string[];
   /** Of a logical device: the one whose memory and processors it shares. */
   readonly like?: number;
+  /** Of the host: the number of the layouts that `packTensor` gives. */
+  readonly pack_layout?: number;
 }
 
 /** Bytes of a file. */
@@ -37,6 +39,16 @@ export interface FileRange {
 /** Where a tensor's bytes are: a range of a file, or memory. */
 export type TensorSource = FileRange | { readonly data: Uint8Array };
 
+/** Packed matrices of a weight in a file, `stride` bytes apart. */
+export interface PackedRange {
+  /** Of the file. */
+  readonly path: string;
+  /** Of the first matrix. */
+  readonly offset: number;
+  /** From one matrix to the next. */
+  readonly stride: number;
+}
+
 export interface TensorSpec {
   readonly device: number;
   readonly type: GgmlType;
@@ -45,6 +57,8 @@ export interface TensorSpec {
   /** `USE` bits. */
   readonly uses: number;
   readonly source: TensorSource;
+  /** Where its packed matrices lie, to be used as they are. */
+  readonly packed?: PackedRange | undefined;
 }
 
 /** A weight on a device. */
@@ -67,6 +81,9 @@ export interface PooledTensor {
   readonly type: GgmlType;
   readonly ne: readonly number[];
 }
+
+/** Bytes of a routed weight for a pool: as a file has them, or packed. */
+export type PooledSource = FileRange | PackedRange;
 
 /** What a pool counted since it was made. */
 export interface PoolCounts {
@@ -99,7 +116,7 @@ export interface PoolHandle extends Disposable {
   /** Of the slots and of what is read into. */
   readonly bytes: number;
   /** @throws {NativeError} `native.argument`, `native.io` */
-  addTensor(spec: PooledTensor, source: FileRange): TensorHandle;
+  addTensor(spec: PooledTensor, source: PooledSource): TensorHandle;
   /**
    * Names a file with the same bytes as another that the pool reads.
    * @throws {NativeError} `native.io` when the sizes differ
@@ -183,6 +200,11 @@ export interface Backend extends Disposable {
   addDevice(like: number): number;
   /** @internal */
   loadTensor(spec: TensorSpec): Promise<TensorHandle>;
+  /**
+   * Matrices `[n_in, n_out, n_matrix]` of a file as `loadTensor` packs them on the host; `dst` has exactly their size.
+   * @internal
+   */
+  packTensor(type: GgmlType, ne: readonly number[], source: FileRange, dst: Uint8Array): Promise<void>;
   /** @internal */
   createCache(spec: CacheSpec): CacheHandle;
   /**

@@ -149,6 +149,7 @@ export function openReferenceBackend(): Backend {
       devices.push({ ...devices[like], index: devices.length, like: devices[like].like ?? like }) - 1,
     loadTensor: (spec) => Promise.resolve(new ReferenceTensor(spec)),
     createCache: (spec) => new ReferenceCache(spec),
+    packTensor: () => nativeOnly("pack weights"),
     createPool: () => nativeOnly("keep experts in a pool"),
     createProgram: (program, weights, caches) =>
       new ReferenceProgram(program, weights as ReferenceTensor[], caches as ReferenceCache[]),

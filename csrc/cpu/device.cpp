@@ -39,10 +39,21 @@ class CpuDevice : public Device {
   std::string info_json(uint32_t index) override {
     return "{\"index\":" + std::to_string(index) + ",\"kind\":\"cpu\",\"name\":\"" + cpu_name() +
            "\",\"memory_bytes\":" + std::to_string(meminfo("MemTotal")) + ",\"free_bytes\":" + std::to_string(host_free_bytes()) +
-           ",\"threads\":" + std::to_string(pool_.size()) + ",\"kernels\":\"" + kernels().name + "\",\"features\":" + cpu_features_json() + "}";
+           ",\"threads\":" + std::to_string(pool_.size()) + ",\"pack_layout\":" + std::to_string(PACK_LAYOUT) + ",\"kernels\":\"" + kernels().name + "\",\"features\":" + cpu_features_json() + "}";
   }
 
   std::unique_ptr<DeviceTensor> load_tensor(const TensorSource &source) override { return std::make_unique<CpuTensor>(pool_, source); }
+
+  uint64_t packed_matrix(uint32_t type, const uint64_t *ne) override {
+    const Layout layout = layout_of(type);
+    return layout == Layout::rows ? 0 : packed_bytes(layout, ne[0], ne[1], 0);
+  }
+
+  void pack(const TensorSource &source, uint8_t *to) override { pack_matrices(pool_, source, to); }
+
+  std::unique_ptr<DeviceTensor> map_tensor(const TensorSource &source, const PackedBytes &packed) override {
+    return std::make_unique<CpuTensor>(source, packed);
+  }
 
   std::unique_ptr<DeviceCache> create_cache(const CacheShape &shape) override { return std::make_unique<CpuCache>(shape); }
 

@@ -60,23 +60,30 @@ std::unique_ptr<DeviceTensor> ExpertPool::add(const PooledSource &s) {
     fail(BL_ERR_ARGUMENT, "Cannot add to group %u: the pool has %zu, expected one of them or the next", s.group, groups_.size());
   const uint64_t n_expert = s.ne[2], row_bytes = s.ne[0] / type_info(s.type)->block * type_info(s.type)->bytes;
   if (s.ne[3] != 1 || n_expert > INT32_MAX) fail(BL_ERR_ARGUMENT, "Cannot add to a pool: the tensor has %llu x %llu matrices", (ull)s.ne[2], (ull)s.ne[3]);
-  const bool is_new = s.group == groups_.size();
-  const uint64_t at = is_new ? 0 : groups_[s.group].bytes, bytes = packed_bytes(layout, s.ne[0], s.ne[1], row_bytes);
+  const bool is_new = s.group == groups_.size(), is_packed = s.packed.file != nullptr;
+  // Packed matrices are read into their place, in whole pages.
+  const uint64_t align = is_packed ? DIRECT_ALIGN : PART_ALIGN;
+  const auto aligned = [&](uint64_t n) { return (n + align - 1) / align * align; };
+  const uint64_t at = is_new ? 0 : aligned(groups_[s.group].bytes), packed = packed_bytes(layout, s.ne[0], s.ne[1], row_bytes);
+  const uint64_t bytes = is_packed ? aligned(packed) : packed;
+  if (is_packed && slot_bytes_ % DIRECT_ALIGN != 0)
+    fail(BL_ERR_ARGUMENT, "Cannot read packed experts into slots of %llu bytes: expected a multiple of %llu", (ull)slot_bytes_, (ull)DIRECT_ALIGN);
   if (bytes > slot_bytes_ || at > slot_bytes_ - bytes)
     fail(BL_ERR_ARGUMENT, "Cannot add to group %u: an expert takes %llu bytes, slots have %llu", s.group, (ull)(at + bytes), (ull)slot_bytes_);
   if (!is_new && groups_[s.group].slot.size() != n_expert)
     fail(BL_ERR_ARGUMENT, "Cannot add to group %u: the tensor has %llu experts, expected %zu", s.group, (ull)n_expert, groups_[s.group].slot.size());
   if (!is_new && groups_[s.group].parts.size() == MAX_PARTS) fail(BL_ERR_ARGUMENT, "Cannot add to group %u: it has %u tensors", s.group, MAX_PARTS);
-  const uint64_t file_bytes = row_bytes * s.ne[1];
-  if (direct_room(file_bytes) > room_bytes_) {
+  const uint64_t file_bytes = is_packed ? packed : row_bytes * s.ne[1];
+  const std::shared_ptr<const File> &file = is_packed ? s.packed.file : s.file;
+  if (!is_packed && direct_room(file_bytes) > room_bytes_) {
     room_bytes_ = direct_room(file_bytes);
     rooms_ = Buffer(room_bytes_ * POOL_READERS, "readers of experts");
   }
   size_t origin = 0;
-  while (origin < origins_.size() && origins_[origin].files[0]->file().path() != s.file->path()) origin++;
+  while (origin < origins_.size() && origins_[origin].files[0]->file().path() != file->path()) origin++;
   if (origin == origins_.size()) {
     origins_.emplace_back();
-    origins_.back().files.push_back(std::make_unique<DirectFile>(s.file));
+    origins_.back().files.push_back(std::make_unique<DirectFile>(file));
   }
   if (is_new) {
     groups_.emplace_back();
@@ -87,11 +94,12 @@ std::unique_ptr<DeviceTensor> ExpertPool::add(const PooledSource &s) {
   }
   Group &g = groups_[s.group];
   const uint32_t part = uint32_t(g.parts.size());
-  g.parts.push_back({s, layout, row_bytes, file_bytes, at, origin});
-  g.bytes = (at + bytes + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+  const uint64_t offset = is_packed ? s.packed.offset : s.offset, stride = is_packed ? s.packed.stride : file_bytes;
+  g.parts.push_back({s, layout, row_bytes, file_bytes, offset, stride, at, origin});
+  g.bytes = aligned(at + bytes);
   for (Slot &slot : slots_)  // who is there lacks the new tensor
     if (slot.expert >= 0 && slot.group == s.group) slot.ready &= ~(1ull << part);
-  return std::make_unique<PooledTensor>(*this, s, layout, row_bytes, bytes, part, at);
+  return std::make_unique<PooledTensor>(*this, s, layout, row_bytes, packed, part, at);
 }
 
 void ExpertPool::add_copy(const File &of, std::shared_ptr<const File> copy) {
@@ -234,7 +242,9 @@ bool ExpertPool::fails_for_test(const std::string &path) const {
 }
 
 bool ExpertPool::read(const Part &part, uint32_t expert, uint8_t *to, uint8_t *room, std::string &error) {
-  const uint64_t offset = part.source.offset + expert * part.file_bytes, n = part.file_bytes;
+  const bool is_packed = part.source.packed.file != nullptr;
+  const uint64_t offset = part.offset + expert * part.stride, n = part.file_bytes;
+  if (is_packed) room = to;
   const Origin &origin = origins_[part.origin];
   for (uint64_t tried = 0, left = origin.files.size(); left > 0; left--) {
     size_t which;
@@ -251,6 +261,7 @@ bool ExpertPool::read(const Part &part, uint32_t expert, uint8_t *to, uint8_t *r
       n_reads_++;
       if (status == 0) read_bytes_ += n;
     }
+    if (status == 0 && is_packed) return true;
     if (status == 0) {
       const uint64_t n_in = part.source.ne[0], n_out = part.source.ne[1];
       if (part.layout == Layout::rows) memcpy(to, rows, n);

@@ -76,7 +76,8 @@ class ExpertPool : public DevicePool {
   struct Part {
     PooledSource source;
     Layout layout;
-    uint64_t row_bytes, file_bytes;  // of a matrix's row and of a matrix, in the file
+    uint64_t row_bytes, file_bytes;  // of a matrix's row and of a matrix, as they are read
+    uint64_t offset, stride;         // of the first matrix in the file, and of neighbours
     uint64_t at;                     // in a slot
     size_t origin;                   // index of origins_
   };

@@ -21,6 +21,9 @@ namespace bl {
 constexpr uint32_t GROUP = 8;    // output rows of a packed group
 constexpr uint32_t TILE = 4;     // activation rows that one kernel call takes at most
 
+// The number of the packed forms, as files keep them: another one whenever a form below changes.
+constexpr uint32_t PACK_LAYOUT = 1;
+
 enum class Layout : uint32_t { rows, q4_0, q8_0, q4_K, q5_K, q6_K };  // rows: as in the file, row by row
 constexpr uint32_t N_PACKED = 5;
 

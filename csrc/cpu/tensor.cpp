@@ -49,34 +49,49 @@ void pack_groups(Layout layout, const uint8_t *rows, uint64_t row_bytes, uint64_
   }
 }
 
+void pack_matrices(ThreadPool &pool, const TensorSource &s, uint8_t *to) {
+  const TypeInfo &t = *type_info(s.type);
+  const Layout layout = layout_of(s.type);
+  const uint64_t n_in = s.ne[0], n_out = s.ne[1], n_matrix = s.ne[2] * s.ne[3], row_bytes = n_in / t.block * t.bytes;
+  const uint64_t n_group = (n_out + GROUP - 1) / GROUP, file_bytes = row_bytes * n_out, bytes = packed_bytes(layout, n_in, n_out, row_bytes);
+  const uint64_t group_bytes = bytes / n_group;
+  pool.run(n_group * n_matrix, std::max<uint64_t>(1, (256u << 10) / group_bytes), [&](uint64_t begin, uint64_t end, uint32_t) {
+    while (begin < end) {
+      const uint64_t matrix = begin / n_group, first = begin % n_group, last = std::min(n_group, first + end - begin);
+      pack_groups(layout, s.data + matrix * file_bytes, row_bytes, n_in, n_out, first, last, to + matrix * bytes);
+      begin += last - first;
+    }
+  });
+  if (s.file != nullptr) release(s.data, s.n_bytes);
+}
+
 CpuTensor::CpuTensor(ThreadPool &pool, const TensorSource &s) {
   const TypeInfo &t = *type_info(s.type);
-  const uint64_t n_in = s.ne[0], n_out = s.ne[1], n_matrix = s.ne[2] * s.ne[3];
-  row_bytes = n_in / t.block * t.bytes;
-  matrix_bytes = row_bytes * n_out;
-  const Layout want = checked_layout(s.type, s.uses);
-
-  if (want != Layout::rows) {
-    layout = want;
-    const uint64_t n_group = (n_out + GROUP - 1) / GROUP, file_bytes = row_bytes * n_out;
-    matrix_bytes = packed_bytes(want, n_in, n_out, row_bytes);
-    packed_ = Buffer(matrix_bytes * n_matrix, "packed weights");
+  row_bytes = s.ne[0] / t.block * t.bytes;
+  matrix_bytes = row_bytes * s.ne[1];
+  layout = checked_layout(s.type, s.uses);
+  if (layout != Layout::rows) {
+    matrix_bytes = packed_bytes(layout, s.ne[0], s.ne[1], row_bytes);
+    packed_ = Buffer(matrix_bytes * s.ne[2] * s.ne[3], "packed weights");
     packed = packed_.data();
-    const uint64_t group_bytes = matrix_bytes / n_group;
-    pool.run(n_group * n_matrix, std::max<uint64_t>(1, (256u << 10) / group_bytes), [&](uint64_t begin, uint64_t end, uint32_t) {
-      while (begin < end) {
-        const uint64_t matrix = begin / n_group, first = begin % n_group, last = std::min(n_group, first + end - begin);
-        pack_groups(want, s.data + matrix * file_bytes, row_bytes, n_in, n_out, first, last, packed_.data() + matrix * matrix_bytes);
-        begin += last - first;
-      }
-    });
+    pack_matrices(pool, s, packed_.data());
   }
-  // Rows are read where they lie: quantized and float rows need no alignment. Vectors are small and read as floats.
-  const bool need_rows = want == Layout::rows || (s.uses & BL_USE_ROWS) != 0;
-  if (!need_rows) {
-    if (s.file != nullptr) release(s.data, s.n_bytes);
-    return;
-  }
+  if (layout == Layout::rows || (s.uses & BL_USE_ROWS) != 0) keep_rows(s);
+}
+
+CpuTensor::CpuTensor(const TensorSource &s, const PackedBytes &where) {
+  const TypeInfo &t = *type_info(s.type);
+  row_bytes = s.ne[0] / t.block * t.bytes;
+  matrix_bytes = where.stride;
+  layout = layout_of(s.type);
+  packed_file_ = where.file;
+  packed = where.file->data() + where.offset;
+  if ((s.uses & BL_USE_ROWS) != 0) keep_rows(s);
+}
+
+// Rows are read where they lie: quantized and float rows need no alignment. Vectors are small and read as floats.
+void CpuTensor::keep_rows(const TensorSource &s) {
+  const TypeInfo &t = *type_info(s.type);
   // It stays in the file wherever its numbers can be read: a checkpoint aligns them to their own size only.
   const bool aligned = reinterpret_cast<uintptr_t>(s.data) % t.bytes == 0;
   if (s.file != nullptr && (s.uses & BL_USE_VECTOR) == 0 && (aligned || t.block > 1)) {

@@ -17,9 +17,13 @@ uint64_t packed_bytes(Layout layout, uint64_t n_in, uint64_t n_out, uint64_t row
 void pack_groups(Layout layout, const uint8_t *rows, uint64_t row_bytes, uint64_t n_in, uint64_t n_out, uint64_t begin, uint64_t end,
                  uint8_t *packed);
 
+// Packs the matrices of a source one after the other.
+void pack_matrices(ThreadPool &pool, const TensorSource &source, uint8_t *to);
+
 class CpuTensor : public DeviceTensor {
  public:
   CpuTensor(ThreadPool &pool, const TensorSource &source);
+  CpuTensor(const TensorSource &source, const PackedBytes &packed);
   uint64_t device_bytes() const override { return packed_.size() + copy_.size(); }
   // One of its matrices, packed or as rows.
   const uint8_t *matrix(uint64_t i) const { return (layout == Layout::rows ? rows : packed) + i * matrix_bytes; }
@@ -36,8 +40,9 @@ class CpuTensor : public DeviceTensor {
   CpuTensor() = default;
 
  private:
+  void keep_rows(const TensorSource &source);
   Buffer packed_, copy_;
-  std::shared_ptr<const File> file_;  // keeps the mapping that `rows` lies in
+  std::shared_ptr<const File> file_, packed_file_;  // keep the mappings that `rows` and `packed` lie in
 };
 
 // A weight's type and shape without its bytes, to measure programs.

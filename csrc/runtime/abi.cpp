@@ -37,6 +37,7 @@ struct bl_tensor {
 struct bl_pool {
   std::unique_ptr<DevicePool> pool;
   uint32_t device;
+  Device *on;
 };
 
 struct bl_cache {
@@ -197,6 +198,18 @@ void check_range(const File &f, uint64_t offset, uint64_t n_bytes, const char *w
          (ull)(offset + n_bytes), (ull)f.size());
 }
 
+// The packed matrices of a weight in a file.   align: of the first one and of their distance
+PackedBytes packed_bytes(Device &d, uint32_t device, uint32_t type, const uint64_t *ne, const bl_file *packed, uint64_t offset, uint64_t stride,
+                         uint64_t align) {
+  const uint64_t bytes = d.packed_matrix(type, ne);
+  if (bytes == 0) fail(BL_ERR_UNSUPPORTED, "Cannot map packed %s on device %u: it does not pack that type", type_at(type).name, device);
+  if (offset % align != 0 || stride % align != 0 || stride < bytes)
+    fail(BL_ERR_ARGUMENT, "Cannot map packed matrices: they lie %llu bytes apart from %llu on, expected multiples of %llu, and at least %llu apart",
+         (ull)stride, (ull)offset, (ull)align, (ull)bytes);
+  check_range(*packed->file, offset, multiply(stride, multiply(ne[2], ne[3], "a size") - 1, "a size") + (bytes + align - 1) / align * align, "map a tensor");
+  return {packed->file, offset, stride};
+}
+
 void quantize(bl_runtime *rt, uint32_t device, uint32_t src_type, const RowSource &src, uint64_t n_src, uint32_t dst_type, uint8_t *dst,
               uint64_t n_dst, uint64_t n_rows, uint64_t n_per_row, const float *weights) {
   Device &d = device_at(rt, device);
@@ -326,6 +339,43 @@ int32_t bl_tensor_create(bl_runtime *rt, uint32_t device, uint32_t type, const u
   return guarded(err, n_err, [&] { load(rt, device, type, ne, uses, data, n_bytes, nullptr, 0, out); });
 }
 
+int32_t bl_pack(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, bl_file *file, uint64_t offset, uint64_t n_bytes,
+                uint8_t *dst, uint64_t n_dst, uint8_t *err, uint64_t n_err) {
+  return guarded(err, n_err, [&] {
+    Device &d = device_at(rt, device);
+    need(ne != nullptr && file != nullptr && dst != nullptr, "a pointer is NULL");
+    check_shape(type_at(type), ne, n_bytes);
+    const File &f = *file->file;
+    check_range(f, offset, n_bytes, "pack a tensor");
+    const uint64_t bytes = d.packed_matrix(type, ne);
+    if (bytes == 0) fail(BL_ERR_UNSUPPORTED, "Cannot pack %s for device %u: it does not pack that type", type_at(type).name, device);
+    const uint64_t want = multiply(bytes, multiply(ne[2], ne[3], "a size"), "a size");
+    if (n_dst != want) fail(BL_ERR_ARGUMENT, "Cannot pack: the buffer has %llu bytes, expected %llu", (ull)n_dst, (ull)want);
+    d.pack({type, {ne[0], ne[1], ne[2], ne[3]}, BL_USE_MUL_MAT, f.data() + offset, n_bytes, file->file, offset}, dst);
+  });
+}
+
+int32_t bl_tensor_map(bl_runtime *rt, uint32_t device, uint32_t type, const uint64_t *ne, uint32_t uses, bl_file *file, uint64_t offset,
+                      uint64_t n_bytes, bl_file *packed, uint64_t packed_offset, uint64_t stride, bl_tensor **out, uint8_t *err,
+                      uint64_t n_err) {
+  return guarded(err, n_err, [&] {
+    Device &d = device_at(rt, device);
+    need(ne != nullptr && file != nullptr && packed != nullptr && out != nullptr, "a pointer is NULL");
+    if (uses != BL_USE_MUL_MAT && uses != (BL_USE_MUL_MAT | BL_USE_ROWS))
+      fail(BL_ERR_ARGUMENT, "Cannot map tensor: uses is %u, expected BL_USE_MUL_MAT with or without BL_USE_ROWS", uses);
+    check_shape(type_at(type), ne, n_bytes);
+    const File &f = *file->file;
+    check_range(f, offset, n_bytes, "load tensor");
+    const PackedBytes bytes = packed_bytes(d, device, type, ne, packed, packed_offset, stride, 64);
+    auto handle = std::make_unique<bl_tensor>();
+    handle->tensor = d.map_tensor({type, {ne[0], ne[1], ne[2], ne[3]}, uses, f.data() + offset, n_bytes, file->file, offset}, bytes);
+    DeviceTensor &made = *handle->tensor;
+    made.device = device, made.type = type, made.uses = uses;
+    std::copy(ne, ne + 4, made.ne);
+    *out = handle.release();
+  });
+}
+
 uint64_t bl_tensor_device_bytes(const bl_tensor *tensor) { return tensor == nullptr ? 0 : tensor->tensor->device_bytes(); }
 
 void bl_tensor_free(bl_tensor *tensor) { delete tensor; }
@@ -339,7 +389,7 @@ int32_t bl_pool_create(bl_runtime *rt, uint32_t device, uint64_t slot_bytes, uin
     multiply(slot_bytes + 64, n_slots, "the pool's size");
     auto pool = d.create_pool(slot_bytes, n_slots);
     if (pool == nullptr) fail(BL_ERR_UNSUPPORTED, "Cannot create pool on device %u: it has none yet, use device 0", device);
-    *out = new bl_pool{std::move(pool), device};
+    *out = new bl_pool{std::move(pool), device, &d};
   });
 }
 
@@ -350,7 +400,25 @@ int32_t bl_pool_tensor(bl_pool *pool, uint32_t group, uint32_t type, const uint6
     check_shape(type_at(type), ne, n_bytes);
     check_range(*file->file, offset, n_bytes, "load tensor");
     auto handle = std::make_unique<bl_tensor>();
-    handle->tensor = pool->pool->add({type, {ne[0], ne[1], ne[2], ne[3]}, group, file->file, offset, n_bytes});
+    handle->tensor = pool->pool->add({type, {ne[0], ne[1], ne[2], ne[3]}, group, file->file, offset, n_bytes, {}});
+    DeviceTensor &made = *handle->tensor;
+    made.device = pool->device, made.type = type, made.uses = BL_USE_MUL_MAT;
+    std::copy(ne, ne + 4, made.ne);
+    *out = handle.release();
+  });
+}
+
+int32_t bl_pool_map(bl_pool *pool, uint32_t group, uint32_t type, const uint64_t *ne, bl_file *packed, uint64_t packed_offset,
+                    uint64_t stride, bl_tensor **out, uint8_t *err, uint64_t n_err) {
+  return guarded(err, n_err, [&] {
+    need(pool != nullptr && ne != nullptr && packed != nullptr && out != nullptr, "a pointer is NULL");
+    const TypeInfo &t = type_at(type);
+    uint64_t n = 1;
+    for (int i = 0; i < 4; i++) n = multiply(n, ne[i], "a tensor's size");
+    check_shape(t, ne, type_bytes(t, n));
+    auto handle = std::make_unique<bl_tensor>();
+    handle->tensor = pool->pool->add({type, {ne[0], ne[1], ne[2], ne[3]}, group, nullptr, 0, 0,
+                                      packed_bytes(*pool->on, pool->device, type, ne, packed, packed_offset, stride, 4096)});
     DeviceTensor &made = *handle->tensor;
     made.device = pool->device, made.type = type, made.uses = BL_USE_MUL_MAT;
     std::copy(ne, ne + 4, made.ne);

@@ -43,6 +43,12 @@ class DeviceTensor {
   uint64_t i32_limit = 0;
 };
 
+// Matrices as bl_pack gives them, in a file, `stride` bytes apart. The shape is checked: the file has them.
+struct PackedBytes {
+  std::shared_ptr<const File> file;  // nullptr: there are none
+  uint64_t offset = 0, stride = 0;
+};
+
 // A routed weight whose matrices are read into slots of a pool. The shape is checked: n_bytes fits type and ne, and the file has them.
 struct PooledSource {
   uint32_t type;
@@ -50,6 +56,7 @@ struct PooledSource {
   uint32_t group;                     // the tensors of one layer: an expert's matrices of all of them lie in one slot
   std::shared_ptr<const File> file;
   uint64_t offset, n_bytes;
+  PackedBytes packed;                 // read in place of the bytes above where there is a file
 };
 
 // Slots that experts are read into while steps run. Calls may come from any thread.
@@ -139,6 +146,17 @@ class Device {
   virtual std::string info_json(uint32_t index) = 0;
   virtual std::unique_ptr<DeviceTensor> load_tensor(const TensorSource &source) = 0;
   virtual std::unique_ptr<DeviceCache> create_cache(const CacheShape &shape) = 0;
+  // Bytes of one matrix as this device's kernels want it, with checked shape; 0 where they take it as files have it, or cannot be mapped.
+  virtual uint64_t packed_matrix(uint32_t type, const uint64_t *ne) {
+    (void)type, (void)ne;
+    return 0;
+  }
+  // Where packed_matrix is not 0: packs the matrices of `source` one after the other, and makes a tensor whose packed matrices stay in a file.
+  virtual void pack(const TensorSource &source, uint8_t *to) { (void)source, (void)to; }
+  virtual std::unique_ptr<DeviceTensor> map_tensor(const TensorSource &source, const PackedBytes &packed) {
+    (void)source, (void)packed;
+    return nullptr;
+  }
   // nullptr where this device has no pools, which abi.cpp then refuses.
   virtual std::unique_ptr<DevicePool> create_pool(uint64_t slot_bytes, uint32_t n_slots) {
     (void)slot_bytes, (void)n_slots;
