@@ -14,6 +14,7 @@ import { inspect } from "./inspect.ts";
 import { man } from "./man.ts";
 import { measureLosses } from "./measure.ts";
 import { merge } from "./merge.ts";
+import { pack } from "./pack.ts";
 import { pipeline } from "./pipeline.ts";
 import { plan } from "./plan.ts";
 import { prepare } from "./prepare.ts";
@@ -45,6 +46,7 @@ export const commands: readonly Command[] = [
   compareEvals,
   plan,
   rank,
+  pack,
   bench,
   inspect,
   split,

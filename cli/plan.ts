@@ -45,6 +45,7 @@ function report(file: string, flags: Flags, plan: Plan, n_ctx: number) {
     layers: placement.layers,
     expert_bytes: form("pool"),
     mapped_bytes: form("mapped"),
+    packed_bytes: form("packed"),
     pools: pools.map(({ device, slot_bytes, n_slots, n_expert, groups, bytes }) => ({
       device,
       slot_bytes,

@@ -61,7 +61,7 @@ const percent = (hits: number, misses: number) =>
 
 /** Hit rates in one line, and one more for each layer where they are wanted. */
 export function describeResidency(stats: ResidencyStats, byLayer = false): string {
-  const { hits, misses, read_bytes, ahead_bytes, unused_bytes, wait_ms, n_held, n_slots, n_needed, n_right } = stats;
+  const { hits, misses, read_bytes, ahead_bytes, unused_bytes, wait_ms, n_held, n_slots, n_needed } = stats;
   const line =
     `experts: ${percent(hits, misses)} of ${hits + misses} were in memory (${n_held} of ${n_slots} slots full), ` +
     `${formatAmount(read_bytes, "B")} read, waited ${(wait_ms / 1000).toFixed(2)} s`;

@@ -7,7 +7,7 @@ import { ModelError } from "../errors.ts";
 import type { GgufTensor } from "../gguf/header.ts";
 import type { Metadata } from "../gguf/metadata.ts";
 import type { AdapterShape } from "../program/adapter.ts";
-import type { FileRange } from "../program/backend.ts";
+import type { FileRange, PackedRange } from "../program/backend.ts";
 
 /** An adapter as it is listed. */
 export interface AdapterInfo extends AdapterShape {
@@ -43,6 +43,11 @@ export interface ModelFile {
   tensor(name: string): ModelTensor;
   /** Files with the same bytes as those that tensors lie in, such as on other drives. */
   copies?(): readonly { readonly of: string; readonly copy: string }[];
+  /**
+   * Where the packed matrices of a tensor are, and how many; undefined where it has no packed form.
+   * @internal
+   */
+  packed?(name: string): PackedRange & { readonly n_matrix: number } | undefined;
   /** All bytes of a tensor. Not to be written to. */
   readTensor(t: ModelTensor): Uint8Array;
   /** Where a tensor's bytes are; undefined where no file has them as they are. */

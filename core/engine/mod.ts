@@ -8,6 +8,7 @@ import { bindModel, buildHidden, buildProgram, HIDDEN, type Model, OUTPUTS } fro
 import type { ModelSource, Spec } from "../arch/mod.ts";
 import { PAGE_SIZE, partOf } from "../plan/cache.ts";
 import { bucketOf, type Plan } from "../plan/plan.ts";
+import { packedPlace } from "../plan/weights.ts";
 import type { Backend, CacheHandle, ProgramHandle, StepInput, TensorHandle, TensorSource } from "../program/backend.ts";
 import type { Program, WeightDesc } from "../program/program.ts";
 import { type CollectedSums, readCollected } from "./collected.ts";
@@ -584,7 +585,9 @@ export class Engine implements Disposable {
     const worker = async () => {
       for (let w = queue.shift(); w !== undefined; w = queue.shift()) {
         const { type, ne, uses, device } = w;
-        const handle = await this.backend.loadTensor({ device, type, ne, uses, source: await this.#source(w) });
+        const isHost = this.plan.devices.find((d) => d.device.index === device)?.device.kind === "cpu";
+        const packed = isHost ? packedPlace(w, this.file) : undefined;
+        const handle = await this.backend.loadTensor({ device, type, ne, uses, packed, source: await this.#source(w) });
         this.#weights.set(weightKey(w), handle);
         done += w.constant ? 0 : this.file.tensor(w.name).bytes;
         onProgress?.(done, total);

@@ -89,6 +89,9 @@ function contextFor(model: Model, device: DeviceInfo, planFor: (n_ctx: number, d
   let resident: boolean | undefined;
   return chooseContext(model.spec.n_ctx_train, device, (n_ctx, device) => {
     const plan = planFor(n_ctx, device);
+    if (plan.total_bytes > plan.room_bytes && n_ctx > SHORT_CONTEXT) {
+      throw new PlanError("plan.does_not_fit", `Cannot keep ${n_ctx} tokens beside the weights`);
+    }
     if (plan.pools.length === 0 || n_ctx <= SHORT_CONTEXT) return;
     resident ??= planFor(SHORT_CONTEXT, device).pools.length === 0;
     if (!resident && plan.cache_bytes <= CONTEXT_SHARE * plan.room_bytes) return;

@@ -189,9 +189,9 @@ export class Residency implements Disposable {
         const none = handle.counts();
         pools.push({ plan, handle, seats, last: none, base: none });
         const paths = new Set<string>();
-        plan.groups.forEach(({ weights }, group) => {
+        plan.groups.forEach(({ weights, packed }, group) => {
           for (const { name, type, ne } of weights) {
-            const place = file.place(file.tensor(name));
+            const place = packed ? file.packed?.(name) : file.place(file.tensor(name));
             if (!place) throw notInFile(file.name, name);
             tensors.set(name, handle.addTensor({ group, type, ne }, place));
             paths.add(place.path);

@@ -6,6 +6,7 @@ import { type ByteSource, fileSource } from "../bytes.ts";
 import { FormatError, ModelError, shortList } from "../errors.ts";
 import { type GgufHeader, type GgufTensor, readHeader } from "./header.ts";
 import type { Metadata } from "./metadata.ts";
+import { type PackedPlace, readPacked } from "./packed.ts";
 import { type FileCopy, shardCopies } from "./shard_dirs.ts";
 
 export type { GgufTensor };
@@ -61,6 +62,7 @@ export function parseShardName(path: string): { prefix: string; no: number; coun
 export class GgufFile implements Disposable {
   readonly #sources: readonly ByteSource[];
   #index: Map<string, GgufTensor> | undefined; // made when first asked for
+  #packed: ReadonlyMap<string, PackedPlace> | "none" | undefined; // read when first asked for
 
   /** @internal use {@link openGguf} */
   constructor(
@@ -121,6 +123,16 @@ export class GgufFile implements Disposable {
    */
   copies(): FileCopy[] {
     return shardCopies(this.shards);
+  }
+
+  /**
+   * Where the packed matrices of a tensor are, where there is a packed form of this file.
+   * @throws {FormatError} `format.packed` when it is of another file, or of other layouts
+   * @internal
+   */
+  packed(name: string): PackedPlace | undefined {
+    this.#packed ??= readPacked(this) ?? "none";
+    return this.#packed === "none" ? undefined : this.#packed.get(name);
   }
 
   /** Where the bytes of a tensor are. */

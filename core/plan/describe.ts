@@ -26,6 +26,16 @@ function describeTypes(weights: readonly WeightPlan[], forms: readonly Form[]): 
   return [...types].map(([name, t]) => `${t.n} ${name} ${formatBytes(t.bytes)}`).join(", ");
 }
 
+/** What of a device's weights are pages of files, where that is worth a word. */
+function describePages(on: DevicePlan, weights: readonly WeightPlan[]): string[] {
+  const packed = weights.filter((w) => w.form === "packed").reduce((n, w) => n + w.device_bytes, 0);
+  const over = on.total_bytes - on.room_bytes;
+  return [
+    ...packed === 0 ? [] : [`         ${formatBytes(packed)} of them mapped from the packed form`],
+    ...over <= 0 ? [] : [`         ${formatBytes(over)} more than memory holds: read from the file again and again`],
+  ];
+}
+
 /** What a plan puts on a device, as lines of text. */
 function describeDevice(plan: Plan, on: DevicePlan): string[] {
   const { device } = on;
@@ -41,7 +51,8 @@ function describeDevice(plan: Plan, on: DevicePlan): string[] {
       formatBytes(device.free_bytes)
     } free`,
     ...plan.devices.length === 1 ? [] : [`layers   ${describeLayers(plan, device.index)}`],
-    `weights  ${formatBytes(on.resident_bytes)} resident: ${describeTypes(weights, ["memory", "mapped"])}`,
+    `weights  ${formatBytes(on.resident_bytes)} resident: ${describeTypes(weights, ["memory", "mapped", "packed"])}`,
+    ...describePages(on, weights),
     ...of("table") === 0 ? [] : [
       `tables   ${formatBytes(of("table"))} of which tokens name rows, not counted: ${
         describeTypes(weights, ["table"])
@@ -52,7 +63,11 @@ function describeDevice(plan: Plan, on: DevicePlan): string[] {
         formatBytes(p.slot_bytes)
       } for ${p.n_expert} experts of ${p.groups.length} layers (${Math.round(100 * p.n_slots / p.n_expert)} %)`
     ),
-    ...pools.length === 0 ? [] : [`         the others are read from the drive: ${formatBytes(of("pool"))} in all`],
+    ...pools.length === 0 ? [] : [
+      `         the others are read from the drive${
+        pools.every((p) => p.groups.every((g) => g.packed)) ? ", packed" : ""
+      }: ${formatBytes(of("pool"))} in all`,
+    ],
     ...caches.map(describeCache),
     `scratch  ${formatBytes(on.scratch_bytes)} at most`,
     `total    ${formatBytes(on.total_bytes)}`,

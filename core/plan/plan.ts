@@ -11,7 +11,7 @@ import { type Bucket, KIND, type Program, type WeightDesc } from "../program/pro
 import { type CacheOptions, type CachePlan, PAGE_SIZE, partOf, partSpec, planCache } from "./cache.ts";
 import { formatBytes } from "./bytes.ts";
 import { fillRoom, type PoolPlan, smallestPools, withAll } from "./pools.ts";
-import { planWeight, routedGroups, type WeightPlan } from "./weights.ts";
+import { isPackedWeight, packedPlace, planWeight, routedGroups, type WeightPlan } from "./weights.ts";
 
 export interface PlanOptions extends CacheOptions {
   /** That the model is on where `placement` does not say. */
@@ -42,6 +42,11 @@ export interface DevicePlan {
   readonly device: DeviceInfo;
   /** Weights that stay there: packed, or the file's own bytes. */
   readonly resident_bytes: number;
+  /**
+   * Of them, pages of files, where all matrices are such: the system drops those that memory does not hold and reads them again, so that
+   * a plan fits where the rest does. 0 where some matrix is kept as a copy.
+   */
+  readonly file_bytes: number;
   /** Slots of its pools of experts. */
   readonly pool_bytes: number;
   /** Its parts of the caches. */
@@ -132,6 +137,7 @@ export function nextPowerOfTwo(n: number): number {
 interface Attempt {
   readonly plan: Plan;
   readonly fits: boolean;
+  readonly fitsPacked: (plan: Plan) => boolean;
 }
 
 /** Free memory that a pool leaves to the system and to others, where nobody said how large it may be: this share. */
@@ -146,11 +152,20 @@ function roomOf(d: DeviceInfo, o: PlanOptions): number {
   return Math.min(d.free_bytes, (d.kind === "cuda" ? o.cardRoom : o.hostRoom) ?? Infinity);
 }
 
+/** What the system cannot take back. */
+function heldBytes(d: DevicePlan): number {
+  return d.total_bytes - d.file_bytes;
+}
+
 /** What the devices of one memory take together is at most its room. */
-function isWithinRooms(devices: readonly DevicePlan[]): boolean {
+function isWithinRooms(devices: readonly DevicePlan[], bytes: (d: DevicePlan) => number = heldBytes): boolean {
   const taken = new Map<number, number>();
-  for (const d of devices) taken.set(memoryOf(d.device), (taken.get(memoryOf(d.device)) ?? 0) + d.total_bytes);
+  for (const d of devices) taken.set(memoryOf(d.device), (taken.get(memoryOf(d.device)) ?? 0) + bytes(d));
   return devices.every((d) => taken.get(memoryOf(d.device))! <= d.room_bytes);
+}
+
+function isPage({ form }: WeightPlan): boolean {
+  return form === "mapped" || form === "packed";
 }
 
 /** Where everything lies, whether it fits or not. */
@@ -171,6 +186,9 @@ function attempt(model: Model, options: PlanOptions): Attempt {
   ]));
   const moved_bytes = crossings(one).reduce((n, c) => n + c.bytes, 0);
 
+  const matrices = new Set(one.weights.filter(isPackedWeight).map((w) => w.name));
+  /** The host keeps a packed copy of it. */
+  const isCopy = (w: WeightPlan) => w.form === "memory" && infoOf(w.device).kind === "cpu" && matrices.has(w.name);
   const sum = (list: readonly WeightPlan[], pools: readonly PoolPlan[]): Plan => {
     const devices = used.map((device): DevicePlan => {
       const here = <T extends { readonly device: number }>(items: readonly T[], bytes: (item: T) => number) =>
@@ -182,6 +200,9 @@ function attempt(model: Model, options: PlanOptions): Attempt {
       return {
         device,
         resident_bytes,
+        file_bytes: list.some((w) => w.device === device.index && isCopy(w))
+          ? 0
+          : here(list.filter(isPage), (w) => w.device_bytes),
         pool_bytes,
         cache_bytes,
         scratch_bytes,
@@ -212,12 +233,25 @@ function attempt(model: Model, options: PlanOptions): Attempt {
   const whole = sum(weights, []);
   const isPoolable = (w: WeightDesc) =>
     infoOf(w.device).kind === "cpu" && model.file.place(model.file.tensor(w.name)) !== undefined;
-  const groups = routedGroups(one).filter((g) =>
-    g.weights.every((w) => isPoolable(w) && w.device === g.weights[0].device)
-  );
-  const fits = isWithinRooms(whole.devices);
-  const isHostShort = !isWithinRooms(whole.devices.filter((d) => d.device.kind === "cpu"));
-  if (groups.length === 0 || (!isHostShort && options.slots === undefined)) return { plan: whole, fits };
+  // With copies on other drives experts are read from all of them, and those have no packed form.
+  const isFromPacked = (w: WeightDesc) =>
+    packedPlace(w, model.file) !== undefined && (model.file.copies?.() ?? []).length === 0;
+  const groups = routedGroups(one)
+    .filter((g) => g.weights.every((w) => isPoolable(w) && w.device === g.weights[0].device))
+    .map((g) => ({ ...g, packed: g.weights.every(isFromPacked) }));
+  /** Whether it would fit if the host's weights were all pages of files. */
+  const fitsPacked = (plan: Plan) => {
+    if (model.file.packed === undefined) return false;
+    const pages = (d: DevicePlan) =>
+      plan.weights.reduce(
+        (n, w) => n + (w.device === d.device.index && (isPage(w) || isCopy(w)) ? w.device_bytes : 0),
+        0,
+      );
+    return isWithinRooms(plan.devices, (d) => d.total_bytes - pages(d));
+  };
+  const done = (plan: Plan): Attempt => ({ plan, fits: isWithinRooms(plan.devices), fitsPacked });
+  const isHostShort = !isWithinRooms(whole.devices.filter((d) => d.device.kind === "cpu"), (d) => d.total_bytes);
+  if (groups.length === 0 || (!isHostShort && options.slots === undefined)) return done(whole);
   const pooled = new Set(groups.flatMap((g) => g.weights.map((w) => w.name)));
   const rest = weights.map((w) => pooled.has(w.name) ? { ...w, form: "pool" as const, device_bytes: 0 } : w);
   const smallest = sum(rest, smallestPools(groups));
@@ -228,12 +262,12 @@ function attempt(model: Model, options: PlanOptions): Attempt {
   const left = host_bytes - reserve - hosts.reduce((n, d) => n + d.total_bytes - d.pool_bytes, 0);
   const { slots } = options;
   const plan = sum(rest, slots === undefined ? fillRoom(smallest.pools, left) : withAll(smallest.pools, slots));
-  return { plan, fits: isWithinRooms(plan.devices) };
+  return done(plan);
 }
 
 /** What the logical devices of one memory take. */
 function togetherOf(plan: Plan, of: DevicePlan): number {
-  return plan.devices.reduce((n, d) => n + (memoryOf(d.device) === memoryOf(of.device) ? d.total_bytes : 0), 0);
+  return plan.devices.reduce((n, d) => n + (memoryOf(d.device) === memoryOf(of.device) ? heldBytes(d) : 0), 0);
 }
 
 /** The devices whose room is too small. */
@@ -258,7 +292,7 @@ function termsOf(plan: Plan, on: DevicePlan, n_cache: number): string {
 const CTX_STEP = 256;
 
 /** The setting nearest to what was asked for that fits. */
-function nearest(model: Model, options: PlanOptions, plan: Plan): string {
+function nearest(model: Model, options: PlanOptions, { plan, fitsPacked }: Attempt): string {
   const fits = (n_ctx: number) => {
     const n_cache = Math.max(n_ctx, Math.floor(options.n_cache / options.n_ctx * n_ctx));
     return attempt(model, { ...options, n_ctx, n_cache }).fits;
@@ -275,6 +309,9 @@ function nearest(model: Model, options: PlanOptions, plan: Plan): string {
   if (low > 0) return `use --ctx-size ${low * CTX_STEP}, the largest that fits here, a q8_0 cache, or another --device`;
   const half = Math.max(1, options.n_ubatch >> 2);
   if (attempt(model, { ...options, n_ubatch: half }).fits) return `use --ubatch-size ${half}, which fits`;
+  if (fitsPacked(plan)) {
+    return `run bloomery pack ${model.file.name}: its weights are pages of a file then, of which memory holds what it can`;
+  }
   const [short] = shortOf(plan), taken = togetherOf(plan, short);
   const isLimit = short.room_bytes < short.device.free_bytes && taken <= short.device.free_bytes;
   if (isLimit) return `use --${short.device.kind === "cuda" ? "card" : "host"}-room ${taken} (bytes) or more`;
@@ -294,8 +331,8 @@ export function fitsPlan(model: Model, options: PlanOptions): boolean {
  * @throws {PlanError} `plan.cache_type` when a row, or on a card a head, is not whole blocks of the cache's type; `plan.does_not_fit`
  */
 export function planModel(model: Model, options: PlanOptions): Plan {
-  const { plan, fits } = attempt(model, options);
-  if (fits) return plan;
+  const tried = attempt(model, options), { plan } = tried;
+  if (tried.fits) return plan;
   const short = shortOf(plan),
     terms = short.map((d) => {
       const free_bytes = d.device.free_bytes, limit = d.device.kind === "cuda" ? "--card-room" : "--host-room";
@@ -317,6 +354,6 @@ export function planModel(model: Model, options: PlanOptions): Plan {
       free_bytes: device.free_bytes,
       room_bytes,
     },
-    hint: nearest(model, options, plan),
+    hint: nearest(model, options, tried),
   });
 }

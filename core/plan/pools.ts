@@ -28,7 +28,7 @@ export interface PoolPlan {
 
 /** `csrc/cpu/expert_pool.h`: threads of a pool that read, each into memory of its own. */
 const READERS = 8;
-/** Matrices in a slot begin on a cache line. */
+/** Matrices in a slot begin on a cache line; those that are read as they are, on a page. */
 const ALIGN = 64;
 const PAGE = 4096;
 
@@ -38,12 +38,17 @@ function aligned(n: number, to: number): number {
 
 /** Bytes of one expert of a layer. */
 export function slotBytes(group: RoutedGroup): number {
-  return group.weights.reduce((sum, w) => aligned(sum + packedBytes(w.type, w.ne[0], w.ne[1]), ALIGN), 0);
+  const align = group.packed ? PAGE : ALIGN;
+  return group.weights.reduce((sum, w) => aligned(sum + packedBytes(w.type, w.ne[0], w.ne[1]), align), 0);
 }
 
-/** What a pool's threads read into: whole pages around the largest matrix. */
+/** What a pool's threads read into: whole pages around the largest matrix. What is packed is read into its slot. */
 function readerBytes(groups: readonly RoutedGroup[]): number {
-  const most = Math.max(...groups.flatMap((g) => g.weights.map((w) => rowBytes(w.type, w.ne[0]) * w.ne[1])));
+  const sizes = groups.filter((g) => !g.packed).flatMap((g) =>
+    g.weights.map((w) => rowBytes(w.type, w.ne[0]) * w.ne[1])
+  );
+  if (sizes.length === 0) return 0;
+  const most = Math.max(...sizes);
   return READERS * Math.floor((most + 2 * PAGE - 1) / PAGE) * PAGE;
 }
 

@@ -4,15 +4,17 @@
  * @module
  */
 import type { ModelFile } from "../arch/keys.ts";
+import { FormatError } from "../errors.ts";
 import { type GgmlType, rowBytes } from "../gguf/types.ts";
-import type { DeviceInfo } from "../program/backend.ts";
+import type { DeviceInfo, PackedRange } from "../program/backend.ts";
 import { KIND, type Program, USE, type WeightDesc } from "../program/program.ts";
 
 /**
  * Where a weight lies: `memory`, a packed copy on the device; `mapped`, the file's bytes as they are, which stay in memory while
- * they are used; `table`, rows that are read from the file or from host memory as tokens name them; `pool`, experts in slots.
+ * they are used; `packed`, the same of the model's packed form; `table`, rows that are read from the file or from host memory as tokens
+ * name them; `pool`, experts in slots.
  */
-export type Form = "memory" | "mapped" | "table" | "pool";
+export type Form = "memory" | "mapped" | "packed" | "table" | "pool";
 
 /** One weight of a plan. */
 export interface WeightPlan {
@@ -54,6 +56,27 @@ export function isPacked(type: GgmlType): boolean {
   return type.name in PACKED;
 }
 
+/** Whether the host wants this weight of a model packed. */
+export function isPackedWeight(w: WeightDesc): boolean {
+  return (w.uses & USE.MUL_MAT) !== 0 && isPacked(w.type) && !w.decode && w.constant === undefined;
+}
+
+/**
+ * Where the packed matrices of a weight lie, where the model has a packed form.
+ * @throws {FormatError} `format.packed`
+ */
+export function packedPlace(w: WeightDesc, file: ModelFile): PackedRange | undefined {
+  const place = isPackedWeight(w) ? file.packed?.(w.name) : undefined;
+  if (place === undefined) return undefined;
+  const bytes = packedBytes(w.type, w.ne[0], w.ne[1]), n_matrix = w.ne[2] * w.ne[3];
+  if (place.stride >= bytes && place.n_matrix === n_matrix) return place;
+  throw new FormatError(
+    "format.packed",
+    `Cannot use "${w.name}" of ${place.path}: it has ${place.n_matrix} matrices of ${place.stride} bytes, expected ${n_matrix} of ${bytes} or more`,
+    { at: { file: place.path, tensor: w.name }, hint: "make it again with bloomery pack --overwrite" },
+  );
+}
+
 /** @param offset Of the weight in a file; undefined where none has it as it is. */
 function onHost(w: WeightDesc, offset: number | undefined): Pick<WeightPlan, "form" | "device_bytes"> {
   const n = w.ne[1] * w.ne[2] * w.ne[3], bytes = rowBytes(w.type, w.ne[0]) * n;
@@ -77,7 +100,12 @@ function onCard(w: WeightDesc, device: DeviceInfo): Pick<WeightPlan, "form" | "d
 /** Where a weight of a model lies on a device, as the library decides it. */
 export function planWeight(w: WeightDesc, file: ModelFile, device: DeviceInfo): WeightPlan {
   const t = w.constant === undefined ? file.tensor(w.name) : undefined;
-  const place = device.kind === "cuda" ? onCard(w, device) : onHost(w, t && file.place(t)?.offset);
+  const packed = device.kind === "cpu" ? packedPlace(w, file) : undefined;
+  const place = packed !== undefined
+    ? { form: "packed" as const, device_bytes: packed.stride * w.ne[2] * w.ne[3] }
+    : device.kind === "cuda"
+    ? onCard(w, device)
+    : onHost(w, t && file.place(t)?.offset);
   return { name: w.name, type: t?.type ?? w.type, bytes: t?.bytes ?? 0, device: w.device, ...place };
 }
 
@@ -88,6 +116,8 @@ export interface RoutedGroup {
   readonly n_expert: number;
   /** Experts of one row. */
   readonly n_used: number;
+  /** Experts are read from the model's packed form. */
+  readonly packed?: boolean;
 }
 
 /** Weights that are read by expert, by the choice of experts that they share: those of one layer. */
