@@ -6,6 +6,7 @@
 import assert from "node:assert/strict";
 import * as fc from "npm:fast-check@4.11.0";
 import { bloomery } from "../cli/_testing.ts";
+import { withAdapters } from "../core/arch/adapter.ts";
 import { bindModel } from "../core/arch/model.ts";
 import { Engine } from "../core/engine/mod.ts";
 import { packModel } from "../core/engine/pack.ts";
@@ -81,6 +82,15 @@ for (const type of ["q4_0", "q8_0", "q4_K", "q5_K", "q6_K"]) {
     assert.deepEqual(kept.map((w) => w.name), []);
   });
 }
+
+Deno.test("a model with a control vector beside it uses its packed form", async () => {
+  const path = write("packed-adapted", { ...SHAPE, type: "q8_0" });
+  using opened = openBackend("cpu");
+  await packFile(path, opened.backend);
+  using model = withAdapters(openGguf(path), [], new Map([[1, new Float32Array(256).fill(0.1)]]));
+  const { plan } = planEngine(bindModel(model), opened.backend, OPTIONS);
+  assert.ok(plan.weights.some((w) => w.form === "packed"));
+});
 
 Deno.test("experts in pools come packed from the packed form, with the same bits", async () => {
   const path = write("packed-experts", { ...EXPERTS, type: "q4_K" });

@@ -151,6 +151,9 @@ class AdaptedModel implements ModelSource {
   copies(): ReturnType<NonNullable<ModelSource["copies"]>> {
     return this.model.copies?.() ?? [];
   }
+  packed(name: string): ReturnType<NonNullable<ModelSource["packed"]>> {
+    return this.model.packed?.(name);
+  }
   readTensor(t: ModelTensor): Uint8Array {
     const own = this.#named.get(t);
     return own ? own.file.readTensor(own.file.tensor(own.tensor.name)) : this.model.readTensor(t);
