@@ -7,11 +7,13 @@ import { DRAFT_FLAGS, openDrafterFromFlags } from "./draft_flags.ts";
 import { COMMON, MODEL_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
 import { UsageError } from "../core/errors.ts";
+import { keptMachine, MACHINE_FLAG, machineOf } from "./machine_file.ts";
 import { modelPath, openSource } from "./model_file.ts";
 import { contextOf, deviceName, threadsOf } from "./open.ts";
 import { placementOf } from "./place_flags.ts";
 import { residencyNote } from "./residency.ts";
 import { formatAmount } from "./progress.ts";
+import type { BenchCase } from "../core/engine/bench.ts";
 import type { CacheType } from "../core/plan/cache.ts";
 
 /** Whole numbers of a comma-separated list. */
@@ -76,6 +78,11 @@ export const bench: Command = {
       min: 1,
       help: "memory bandwidth for the floor; default: measured, on a host device",
     },
+    {
+      ...MACHINE_FLAG,
+      help:
+        "print what this machine should reach, beside what is measured; default: the one that bloomery machine keeps",
+    },
     COMMON.json,
     COMMON.quiet,
     ...LLAMA_MODEL_FLAGS,
@@ -83,6 +90,8 @@ export const bench: Command = {
   async run({ flags, io }) {
     const { openBackend } = await import("../ffi/mod.ts");
     const { Engine } = await import("../core/engine/mod.ts");
+    const { predict } = await import("../core/plan/predict.ts");
+    const { workOf } = await import("../core/plan/work.ts");
     const { benchCase, bytesPerToken, runBench } = await import("../core/engine/bench.ts");
     const prompts = numbers(flags.str("n-prompt")!, "n-prompt"), decodes = numbers(flags.str("n-gen")!, "n-gen");
     const depths = [...new Set([0, ...numbers(flags.str("n-depth")!, "n-depth")])];
@@ -108,6 +117,7 @@ export const bench: Command = {
       : opened.device.kind === "cpu"
       ? copyBandwidth()
       : undefined;
+    const placement = await placementOf(flags);
     const start = performance.now();
     using engine = await Engine.load(file, opened.backend, {
       device: opened.device.index,
@@ -117,7 +127,7 @@ export const bench: Command = {
       cacheTypeK: flags.str("cache-type-k") as CacheType,
       cacheTypeV: flags.str("cache-type-v") as CacheType,
       n_out: Math.max(...groups, 1),
-      ...await placementOf(flags),
+      ...placement,
       onWarning: (text) => io.warn(text),
     });
     const { backend, device } = opened;
@@ -130,10 +140,22 @@ export const bench: Command = {
     const cachedWeights = opened.device.kind === "cpu" && bytes < PROCESSOR_CACHE;
     const floor = bandwidth === undefined || cachedWeights ? undefined : bandwidth / bytes;
     if (cachedWeights) io.note("no floor: the weights fit in the processor's cache");
+    const named = flags.str("machine"), kept = named === undefined ? keptMachine() : machineOf(named);
+    // What was measured on another machine, or without its cards, says nothing here; a machine that was asked for does.
+    const fits = kept?.host.name === opened.backend.devices[0].name && (device.kind === "cpu" || kept.cards.length > 0);
+    const machine = named !== undefined || fits ? kept : undefined;
+    const work = machine && workOf(engine.model, engine.plan);
+    const predicted = (c: BenchCase): number | null => {
+      if (!machine || !work || c.n_seq > 1) return null;
+      const { depth, n_prompt } = c;
+      const p = predict(work, machine, { depth, n_prompt: n_prompt || 1, n_ubatch: engine.n_ubatch, ...placement });
+      return (n_prompt > 0 ? p.prompt : p.decode).tokens_per_second;
+    };
     const results = [];
     for (const c of cases) {
       io.note(`${c.name} ...`);
-      results.push(await runBench(engine, c, flags.num("repetitions")!, { drafter }));
+      const result = await runBench(engine, c, flags.num("repetitions")!, { drafter });
+      results.push({ ...result, predicted: predicted(c) });
     }
     const report = {
       schema: "bloomery.bench/1",
@@ -163,7 +185,7 @@ export const bench: Command = {
     io.out(
       `${"case".padEnd(16)}${"tok/s".padStart(10)}${"spread".padStart(10)}${"floor".padStart(10)}${
         "of floor".padStart(10)
-      }${drafter ? "right guesses".padStart(15) : ""}\n`,
+      }${work ? "predicted".padStart(11) : ""}${drafter ? "right guesses".padStart(15) : ""}\n`,
     );
     for (const r of results) {
       const spread = (Math.max(...r.rates) - Math.min(...r.rates)) / r.median * 100;
@@ -174,6 +196,7 @@ export const bench: Command = {
         r.name.padEnd(16) + r.median.toFixed(1).padStart(10) + spreadText.padStart(10) +
           (limit === undefined ? "-" : limit.toFixed(0)).padStart(10) +
           (limit === undefined ? "-" : `${(r.median / limit * 100).toFixed(0)} %`).padStart(10) +
+          (work ? (r.predicted?.toFixed(1) ?? "-").padStart(11) : "") +
           (r.n_draft === undefined ? "" : `${r.n_draft_accepted} of ${r.n_draft}`.padStart(15)) + "\n",
       );
     }

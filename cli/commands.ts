@@ -11,6 +11,7 @@ import { teach } from "./eval_teach.ts";
 import { imatrix, mergeMatrices } from "./imatrix.ts";
 import { collectMatrix } from "./imatrix_collect.ts";
 import { inspect } from "./inspect.ts";
+import { machine } from "./machine.ts";
 import { man } from "./man.ts";
 import { measureLosses } from "./measure.ts";
 import { merge } from "./merge.ts";
@@ -47,6 +48,7 @@ export const commands: readonly Command[] = [
   plan,
   rank,
   pack,
+  machine,
   bench,
   inspect,
   split,

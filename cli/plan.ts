@@ -5,6 +5,7 @@
 import { type Command, EXIT, type Flag, type Flags } from "./command.ts";
 import { COMMON, MODEL_FLAGS } from "./flags.ts";
 import { LLAMA_MODEL_FLAGS } from "./llama_flags.ts";
+import { describePrediction, MACHINE_FLAG, machineOf } from "./machine_file.ts";
 import { modelPath } from "./model_file.ts";
 import { deviceName, openConfigured, threadsOf } from "./open.ts";
 import { placementOf } from "./place_flags.ts";
@@ -12,6 +13,7 @@ import { parseSize } from "./size.ts";
 import { SLOT_FLAGS, slotsOf } from "./slots.ts";
 import type { CacheType } from "../core/plan/cache.ts";
 import type { Plan } from "../core/plan/plan.ts";
+import type { Prediction } from "../core/plan/predict.ts";
 import type { DeviceInfo } from "../core/program/backend.ts";
 
 /** Cards that need not be here. */
@@ -22,7 +24,7 @@ function cards(rooms: string, first: number): DeviceInfo[] {
   });
 }
 
-function report(file: string, flags: Flags, plan: Plan, n_ctx: number) {
+function report(file: string, flags: Flags, plan: Plan, n_ctx: number, prediction: Prediction | undefined) {
   const { device, devices, placement, weights, pools, caches, ...bytes } = plan;
   const form = (name: string) => weights.filter((w) => w.form === name).reduce((n, w) => n + w.bytes, 0);
   return {
@@ -69,6 +71,7 @@ function report(file: string, flags: Flags, plan: Plan, n_ctx: number) {
       device: w.device,
       device_bytes: w.device_bytes,
     })),
+    ...(prediction === undefined ? {} : { prediction }),
   };
 }
 
@@ -93,6 +96,7 @@ export const plan: Command = {
     SLOT_FLAGS.unified,
     SLOT_FLAGS.perSlot,
     SLOT_FLAGS.cacheSize,
+    MACHINE_FLAG,
     COMMON.json,
     COMMON.quiet,
     ...LLAMA_MODEL_FLAGS,
@@ -111,6 +115,8 @@ export const plan: Command = {
     using file = await openConfigured(path, flags, io);
     // The host's library measures programs; a card's would open the cards.
     using host = openNativeBackend("cpu", { threads: threadsOf(flags, io) });
+    const { predict } = await import("../core/plan/predict.ts");
+    const { workOf } = await import("../core/plan/work.ts");
     const rooms = flags.str("card-room"), named = deviceName(flags).split(",");
     for (const _ of named.filter((name) => name === "cpu").slice(1)) host.addDevice(0);
     const { devices } = host, isOnHost = devices.length === 1 && (rooms === undefined || named[0] === "cpu");
@@ -130,10 +136,14 @@ export const plan: Command = {
       cacheTypeV: flags.str("cache-type-v") as CacheType,
       ...places,
     });
-    if (flags.bool("json")) io.json(report(path, flags, planned.plan, planned.n_ctx));
+    const machineName = flags.str("machine"), machine = machineName === undefined ? undefined : machineOf(machineName);
+    const options = { n_ubatch: planned.n_ubatch, rank: places.rank };
+    const prediction = machine && predict(workOf(planned.model, planned.plan), machine, options);
+    if (flags.bool("json")) io.json(report(path, flags, planned.plan, planned.n_ctx, prediction));
     else {
       if (planned.contextReason !== undefined) io.note(`context of ${planned.n_ctx} tokens: ${planned.contextReason}`);
       io.out(describePlan(planned.plan) + "\n");
+      if (prediction) io.out(describePrediction(prediction, options) + "\n");
     }
     return EXIT.done;
   },

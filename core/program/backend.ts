@@ -22,6 +22,8 @@ export interface DeviceInfo {
   readonly features: readonly string[];
   /** Of a logical device: the one whose memory and processors it shares. */
   readonly like?: number;
+  /** Of the host: its worker threads, the caller among them. */
+  readonly threads?: number;
   /** Of the host: the number of the layouts that `packTensor` gives. */
   readonly pack_layout?: number;
 }
