@@ -98,6 +98,19 @@ Deno.test("reading ahead changes no bit, and counts what was guessed by layer", 
   }
 });
 
+Deno.test("layers whose experts are there are not guessed for", async () => {
+  using opened = openBackend("cpu");
+  using file = openGguf(path);
+  using engine = await Engine.load(file, opened.backend, { ...OPTIONS, slots: 96 });
+  const guessed: number[] = [];
+  for (let i = 0; i < 60; i++) {
+    await logits(engine, 4); // the same tokens again: after the first time every expert of theirs is there
+    guessed.push(engine.residency!.stats.n_needed);
+  }
+  assert.ok(guessed[0] > 0 && guessed[4] > guessed[0], "guesses stop at once");
+  assert.equal(guessed[59], guessed[50]);
+});
+
 Deno.test({
   name: "a trained router's experts are guessed from the residual of the layer before",
   ignore: !sharedDir,

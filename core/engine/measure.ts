@@ -63,6 +63,9 @@ function stepInput(n_tok: number): StepInput {
   };
 }
 
+/** Outputs of a program, at most. */
+const MOST = 60;
+
 /** Rows of the table that activations come from. */
 const TABLE_ROWS = 64;
 
@@ -121,7 +124,7 @@ async function productRate(
   options: MeasureOptions,
 ): Promise<ProductRate> {
   const { side = 4096, bytes = 256 << 20, n_rows = 512 } = options;
-  const matrix = rowBytes(type, side) * side, n = Math.max(2, Math.ceil(bytes / matrix));
+  const matrix = rowBytes(type, side) * side, n = Math.min(MOST, Math.max(2, Math.ceil(bytes / matrix)));
   using bench = new Bench(backend, device);
   const f32 = ggmlType("f32"), table: Named = { name: "x.weight", type: f32, ne: [side, TABLE_ROWS] };
   const named: Named[] = Array.from({ length: n }, (_, i) => ({ name: `w.${i}.weight`, type, ne: [side, side] }));

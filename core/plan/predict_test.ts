@@ -46,6 +46,7 @@ Deno.test("predict() adds up bytes for a token and multiply-adds for a prompt", 
   near(p.decode.tokens_per_second, 1 / (1e8 / 1e10 + 10e-6));
   near(p.prompt.tokens_per_second, 1000 / (1000 * 1e8 / 1e11 + 30e-6));
   assert.equal(p.hit_rate, 1);
+  near(predict(WORK, MACHINE, { n_prompt: 800, n_ubatch: 400 }).prompt.tokens_per_second, 800 / (0.8 + 20e-6));
   assert.deepEqual(p.decode.terms.map((t) => [t.what, t.place, t.bytes]), [
     ["products", "host", 1e8],
     ["ops", "host", 0],
@@ -75,7 +76,9 @@ const routed = (place: "host" | "card" = "host"): Work => ({
 });
 
 Deno.test("predict() reads the experts that a token uses, and those that no slot holds from the drive", () => {
-  near(predict(routed(), MACHINE, { skew: 0 }).decode.tokens_per_second, 1 / (4e6 / 1e10 + 10e-6));
+  const resident = predict(routed(), MACHINE, { skew: 0 });
+  near(resident.decode.tokens_per_second, 1 / (4e6 / 1e10 + 10e-6));
+  near(resident.decode.terms[0].bytes, 4e6);
   const pooled = { ...routed(), pools: [{ n_slots: 4, layers: [0] }] };
   const even = predict(pooled, MACHINE, { skew: 0 });
   // Three seats of 16 experts, and one slot for the other 13: a quarter of what is used.
@@ -85,13 +88,18 @@ Deno.test("predict() reads the experts that a token uses, and those that no slot
   near(drive.seconds, drive.bytes / 1e9 - 0.85 * (4e6 / 1e10 + 10e-6));
   const two = predict(pooled, MACHINE, { skew: 0, n_drive: 2 });
   assert.ok(two.decode.tokens_per_second > 1.7 * even.decode.tokens_per_second);
+  const withDense = predict({ ...pooled, products: [...pooled.products, dense] }, MACHINE, { skew: 0 });
+  near(withDense.decode.terms.find((t) => t.what === "drive")!.bytes, drive.bytes);
   const rank = new Map([["w", Float64Array.from({ length: 16 }, (_, e) => e < 4 ? 9 : 0)]]);
   const ranked = predict({ ...pooled, pools: [{ n_slots: 8, layers: [0] }] }, MACHINE, { rank });
   assert.equal(ranked.hit_rate, 1);
 });
 
 Deno.test("predict() counts what passes between a card and the host's experts", () => {
-  const mixed: Work = { ...routed(), n_op: { host: 1, card: 5 } };
+  // Two layers of experts, one of them on the card, and a dense product on the host.
+  const onCard = { ...routed("card").products[0], name: "c", routed: { layer: 1, n_expert: 16, n_used: 4 } };
+  const products = [...routed().products, onCard, { ...dense, name: "d" }];
+  const mixed: Work = { ...routed(), products, layers: [["w"], ["c"]], n_op: { host: 1, card: 5 } };
   const terms = predict(mixed, MACHINE, { skew: 0 }).decode.terms.filter((t) => t.what === "crossings");
   near(terms[0].seconds, 2 * 15e-6 + 2 * 4 * 1000 / 1e10);
   for (

@@ -14,6 +14,7 @@ namespace {
 using ull = unsigned long long;
 
 constexpr uint32_t MAX_GROUPS = 1u << 16, MAX_PARTS = 64;
+constexpr float FORGETS = 1.0f / 16, RARE = 1.0f / 32;  // of the mean of absent experts: weight of a visit, and what is not worth a guess
 constexpr uint64_t PART_ALIGN = 64;  // of a matrix in a slot: a cache line
 
 uint64_t all_parts(size_t n) { return n == MAX_PARTS ? ~0ull : (1ull << n) - 1; }
@@ -341,6 +342,12 @@ int32_t ExpertPool::slot_of_guess() {
   return best;
 }
 
+bool ExpertPool::wants_guess(uint32_t group) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const Group &g = this->group(group);
+  return g.absent >= RARE && std::find(g.slot.begin(), g.slot.end(), -1) != g.slot.end();
+}
+
 void ExpertPool::ahead(uint32_t group, const std::vector<uint32_t> &experts, bool more) {
   std::lock_guard<std::mutex> lock(mutex_);
   Group &g = this->group(group);
@@ -357,6 +364,7 @@ void ExpertPool::ahead(uint32_t group, const std::vector<uint32_t> &experts, boo
       slot = free_slot(false);
       if (slot < 0) continue;  // seated, or busy
       give(uint32_t(slot), group, e, 0);
+      slots_[uint32_t(slot)].ahead = true;
     }
     slots_[uint32_t(slot)].guess = true;
     n_guess_++;
@@ -378,7 +386,7 @@ void ExpertPool::end_guess(uint32_t group, const std::vector<uint32_t> &needed) 
     g.n_right += right ? 1 : 0;
     if (g.slot[e] < 0 || !slots_[uint32_t(g.slot[e])].guess) continue;
     Slot &s = slots_[uint32_t(g.slot[e])];
-    s.guess = false;
+    s.guess = s.ahead = false;
     n_guess_--;
     if (right) s.unused = 0;
     else if (take_back(uint32_t(g.slot[e])) && s.ready == 0) {
@@ -396,7 +404,12 @@ ExpertPool::Visit::Visit(ExpertPool &pool, uint32_t group, uint64_t parts, const
   std::lock_guard<std::mutex> lock(pool.mutex_);
   Group &g = pool.group(group);
   pool.now_++;
-  if ((parts & 1) != 0) pool.end_guess(group, experts);
+  if ((parts & 1) != 0) {
+    uint32_t n_absent = 0;
+    for (const uint32_t e : experts) n_absent += g.slot[e] < 0 || pool.slots_[uint32_t(g.slot[e])].ahead ? 1 : 0;
+    if (!pass) g.absent += FORGETS * (float(n_absent) - g.absent);
+    pool.end_guess(group, experts);
+  }
   // Where the layer's experts fit, the matrices that its next op reads come with them; elsewhere they would be gone by then.
   wanted_ = experts.size() <= pool.slots_.size() ? all_parts(g.parts.size()) : parts;
   for (const uint32_t e : experts) {

@@ -40,6 +40,8 @@ class ExpertPool : public DevicePool {
   void fill() override;
   std::vector<uint64_t> counts() override;
   uint64_t bytes() const override { return slots_memory_.size() + rooms_.size(); }
+  // Whether a guess of the group's next visit can be worth its price: an expert is absent, and lately some were missed.
+  bool wants_guess(uint32_t group);
   // The group's next visit is likely to need these experts, the likeliest first: those that are there stay, the others are read.
   // `more`: beside those that were guessed for this visit already.
   void ahead(uint32_t group, const std::vector<uint32_t> &experts, bool more);
@@ -90,6 +92,7 @@ class ExpertPool : public DevicePool {
     uint64_t hits = 0, misses = 0;  // experts that ops found, or did not find
     std::vector<uint8_t> guessed;   // for the next visit
     bool has_guess = false;
+    float absent = 1;               // experts of a visit that were not there, or not without a guess: a mean that forgets
     uint64_t n_needed = 0, n_guessed = 0, n_right = 0;  // experts of visits that had a guess: needed, guessed, and both
   };
   struct Slot {
@@ -102,6 +105,7 @@ class ExpertPool : public DevicePool {
     uint64_t failed = 0;     // parts whose last read failed
     bool pinned = false;     // in a visit
     bool guess = false;      // waits for its layer's visit
+    bool ahead = false;      // read, or to be read, for a guess that was not judged
     uint64_t unused = 0;     // bytes that were read ahead for it, until it is used
     std::string error;
   };

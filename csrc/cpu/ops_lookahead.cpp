@@ -22,7 +22,8 @@ void CpuExec::prepare_guesses() {
 void CpuExec::guess(size_t begin, size_t end) {
   for (; next_guess_ < guesses_.size() && guesses_[next_guess_]->what.after < end; next_guess_++) {
     Guess &g = *guesses_[next_guess_];
-    if (g.what.after < begin) continue;
+    const auto &w = static_cast<const PooledTensor &>(*g.what.weight);
+    if (g.what.after < begin || !w.pool.wants_guess(w.group)) continue;
     const RouterSlice &slice = g.what.slice;
     CpuExec &e = *g.exec;
     e.scratch_.memory()->need(e.scratch_.bytes());
@@ -44,7 +45,6 @@ void CpuExec::guess(size_t begin, size_t end) {
         const uint32_t expert = uint32_t(reinterpret_cast<const int32_t *>(ids.of(r))[k]);
         if (std::find(guessed_.begin(), guessed_.end(), expert) == guessed_.end()) guessed_.push_back(expert);
       }
-    const auto &w = static_cast<const PooledTensor &>(*g.what.weight);
     w.pool.ahead(w.group, guessed_, g.what.more);
   }
 }

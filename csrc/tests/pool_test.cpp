@@ -115,6 +115,10 @@ void guesses() {
   visit(pool, 0, {0, 1, 2, 3, 4});
   check(counts(pool, 0).hits == 5, "guesses take no seats");
 
+  check(pool.wants_guess(1), "where experts are missed, guesses are worth it");
+  for (int i = 0; i < 200; i++) visit(pool, 0, {0, 1, 2});
+  check(!pool.wants_guess(0), "where none was missed for long, they are not");
+
   // A visit that needs every slot gets those of guesses, too.
   pool.ahead(2, {8, 9}, false);
   visit(pool, 1, {0, 1, 2, 3, 4, 10, 11, 12});
