@@ -13,6 +13,7 @@ import { packModel } from "../core/engine/pack.ts";
 import { planEngine } from "../core/engine/planning.ts";
 import { BloomeryError, type PlanError } from "../core/errors.ts";
 import { PACK_LAYOUT, packedPath, readPacked } from "../core/gguf/packed.ts";
+import { ggufValue } from "../core/gguf/metadata.ts";
 import { openGguf } from "../core/gguf/read.ts";
 import { describePlan } from "../core/plan/describe.ts";
 import type { Backend, DeviceInfo } from "../core/program/backend.ts";
@@ -73,6 +74,11 @@ for (const type of ["q4_0", "q8_0", "q4_K", "q5_K", "q6_K"]) {
     const want = await logits(path, opened.backend);
     assert.ok(want.engine.includes("memory") && !want.engine.includes("packed"));
     await packFile(path, opened.backend);
+    if (type === "q8_0") {
+      using overridden = openGguf(path);
+      overridden.metadata.set("llama.context_length", ggufValue.u32(77));
+      assert.ok(readPacked(overridden) !== undefined, "a key that is overridden for a run changes no tensor");
+    }
     const got = await logits(path, opened.backend);
     sameBits(got.rows, want.rows, type);
     assert.ok(got.engine.includes("packed"));

@@ -4,9 +4,9 @@
  * made of; what does not fit that file, or this version's layouts, is refused.
  * @module
  */
-import { createHash } from "node:crypto";
 import { fileSource } from "../bytes.ts";
 import { FormatError } from "../errors.ts";
+import { contentKey } from "./content_key.ts";
 import { type GgufHeader, type GgufTensor, readHeader } from "./header.ts";
 import { ggufValue, Metadata } from "./metadata.ts";
 
@@ -28,32 +28,19 @@ export interface PackedPlace {
 /** What a packed form is of: an opened GGUF file. */
 export interface PackedModel {
   readonly name: string;
-  readonly shards: readonly { readonly size: number; readonly dataStart: number }[];
   readonly tensors: readonly GgufTensor[];
-  readShard(shard: number, offset: number, length: number): Uint8Array;
-  readTensor(t: GgufTensor, start: number, length: number): Uint8Array;
+  place(t: GgufTensor): { path: string; offset: number; bytes: number };
+}
+
+/** What a packed form belongs to: the tensors alone, since metadata may be overridden for a run. */
+function keyOf(file: PackedModel): string {
+  const metadata = new Metadata(file.name, [["general.architecture", ggufValue.str(ARCHITECTURE)]]);
+  return contentKey({ metadata, tensors: file.tensors }, (t) => file.place(t));
 }
 
 /** Of a model's first file. */
 export function packedPath(model: string): string {
   return `${model}.packed`;
-}
-
-/** Tensors of which the key has a few bytes, and how many. */
-const SAMPLES = 64, SAMPLE = 64;
-
-/** What a packed form belongs to: the headers and sizes of all files, and a few bytes of tensors all over them. */
-export function packKey(file: PackedModel): string {
-  const hash = createHash("sha256").update(`layout ${PACK_LAYOUT}\n`);
-  file.shards.forEach((shard, i) => {
-    hash.update(`${shard.size} ${shard.dataStart}\n`).update(file.readShard(i, 0, shard.dataStart));
-  });
-  const step = Math.max(1, Math.floor(file.tensors.length / SAMPLES));
-  for (let i = 0; i < file.tensors.length; i += step) {
-    const t = file.tensors[i], n = Math.min(SAMPLE, t.bytes);
-    hash.update(file.readTensor(t, Math.floor((t.bytes - n) / 2), n));
-  }
-  return hash.digest("hex");
 }
 
 /** The metadata of a packed form. */
@@ -62,7 +49,7 @@ export function packMetadata(file: PackedModel): Metadata {
     ["general.architecture", ggufValue.str(ARCHITECTURE)],
     ["general.alignment", ggufValue.u32(PACK_ALIGN)],
     [LAYOUT, ggufValue.u32(PACK_LAYOUT)],
-    [KEY, ggufValue.str(packKey(file))],
+    [KEY, ggufValue.str(keyOf(file))],
   ]);
 }
 
@@ -104,7 +91,7 @@ function checked(file: PackedModel, path: string, packed: GgufHeader): ReadonlyM
   if (layout !== PACK_LAYOUT) {
     refuse(`its layouts are number ${layout}, expected ${PACK_LAYOUT}`, { got: layout, expected: PACK_LAYOUT });
   }
-  const key = packed.metadata.str(KEY), want = packKey(file);
+  const key = packed.metadata.str(KEY), want = keyOf(file);
   if (key !== want) {
     const short = (hash: string) => hash.slice(0, 12);
     refuse(`it was made of another file, key ${short(key)}, expected ${short(want)}`, { got: key, expected: want });
