@@ -106,6 +106,25 @@ Deno.test("plan --machine prints the same numbers wherever it runs", async () =>
   assert.match(bad.err, /Cannot use .*machine\.gguf as a machine: .*\[format\.machine\]/);
 });
 
+Deno.test("plan --machine counts what host and card each do, and what passes between them", async () => {
+  const card = { ...MACHINE.host, name: "a card", bandwidth: 1e12, op: 2e-6, to_card: 1e10, to_host: 1e10 };
+  const file = `${testFolder()}/workstation.json`;
+  Deno.writeTextFileSync(file, JSON.stringify({ ...MACHINE, cards: [card] }));
+  const args = ["plan", path, "-c", "256", "--card-room", "1G", "-ncmoe", "1", "--machine", file, "--json"];
+  const { out, err } = await bloomery(args);
+  const { prediction, weights } = JSON.parse(out || `{"prediction": ${JSON.stringify(err)}}`);
+  const experts = weights.filter((w: { name: string }) => w.name.startsWith("blk.0.") && w.name.includes("_exps"));
+  assert.deepEqual(experts.map((w: { device: number }) => w.device), [0, 0, 0]);
+  const term = (what: string, place: string) =>
+    prediction.decode.terms.find((t: { what: string; place: string }) => t.what === what && t.place === place);
+  assert.equal(term("products", "host").bytes, 3 * N_USED * N_EMBD * N_FF / 32 * 34);
+  assert.ok(term("products", "card").bytes > term("products", "host").bytes);
+  assert.ok(term("attention", "card") !== undefined && term("attention", "host") === undefined);
+  assert.equal(term("crossings", "card").bytes, 2 * 4 * N_EMBD);
+  const without = await bloomery([...args.slice(0, -2), `${testFolder()}/box.json`]);
+  assert.match(without.err, /Cannot predict a plan that needs a card: the machine has none \[plan\.machine\]/);
+});
+
 Deno.test("what is measured can be written, read and predicted with", async () => {
   using opened = openBackend("cpu");
   let last: number[] = [];
