@@ -61,7 +61,7 @@ Deno.test("workOf() counts the bytes and multiply-adds of every product of a mod
   const { model, plan } = planEngine(bindModel(file), opened.backend, { n_ctx: 256, slots: 8 });
   const work = workOf(model, plan),
     [routed, others] = [true, false].map((r) => work.products.filter((p) => (p.routed !== undefined) === r));
-  assert.equal(work.n_embd, N_EMBD);
+  assert.deepEqual([work.n_crossing, work.crossing_bytes], [0, 0]);
   assert.deepEqual(
     work.layers,
     Array.from({ length: N_LAYER }, (_, l) => ["gate", "up", "down"].map((n) => `blk.${l}.ffn_${n}_exps.weight`)),
@@ -112,7 +112,7 @@ Deno.test("plan --machine counts what host and card each do, and what passes bet
   Deno.writeTextFileSync(file, JSON.stringify({ ...MACHINE, cards: [card] }));
   const args = ["plan", path, "-c", "256", "--card-room", "1G", "-ncmoe", "1", "--machine", file, "--json"];
   const { out, err } = await bloomery(args);
-  const { prediction, weights } = JSON.parse(out || `{"prediction": ${JSON.stringify(err)}}`);
+  const { prediction, weights, moved_bytes } = JSON.parse(out || `{"prediction": ${JSON.stringify(err)}}`);
   const experts = weights.filter((w: { name: string }) => w.name.startsWith("blk.0.") && w.name.includes("_exps"));
   assert.deepEqual(experts.map((w: { device: number }) => w.device), [0, 0, 0]);
   const term = (what: string, place: string) =>
@@ -120,7 +120,9 @@ Deno.test("plan --machine counts what host and card each do, and what passes bet
   assert.equal(term("products", "host").bytes, 3 * N_USED * N_EMBD * N_FF / 32 * 34);
   assert.ok(term("products", "card").bytes > term("products", "host").bytes);
   assert.ok(term("attention", "card") !== undefined && term("attention", "host") === undefined);
-  assert.equal(term("crossings", "card").bytes, 2 * 4 * N_EMBD);
+  // To the host and back once: rows, ids and weights go, the layer's sum comes.
+  assert.equal(term("crossings", "card").bytes, moved_bytes);
+  assert.ok(Math.abs(term("crossings", "card").seconds - 2 * 15e-6 - moved_bytes / 1e10) < 1e-12);
   const without = await bloomery([...args.slice(0, -2), `${testFolder()}/box.json`]);
   assert.match(without.err, /Cannot predict a plan that needs a card: the machine has none \[plan\.machine\]/);
 });

@@ -182,12 +182,11 @@ class Predictor {
       }
       terms.push({ what: "ops", place, bytes: 0, seconds: work.n_op[place] * processor.op });
     }
-    const routedOnHost =
-      work.layers.filter((names) => work.products.some((p) => p.place === "host" && names.includes(p.name))).length;
-    if (work.n_op.card > 0 && routedOnHost > 0) {
-      const card = this.processor("card") as Card, bytes = routedOnHost * 4 * n * work.n_embd;
-      const seconds = routedOnHost * 2 * CROSSING + bytes / card.to_host + bytes / card.to_card;
-      terms.push({ what: "crossings", place: "card", bytes: 2 * bytes, seconds });
+    if (work.n_crossing > 0) {
+      const { to_card, to_host } = this.processor("card") as Card, bytes = n * work.crossing_bytes;
+      // Which way each value goes matters little: the slower rate stands for both.
+      const seconds = work.n_crossing * CROSSING + bytes / Math.min(to_card, to_host);
+      terms.push({ what: "crossings", place: "card", bytes, seconds });
     }
     if (work.pools.length > 0) {
       terms.push(this.#drive(n, terms.reduce((s, t) => s + t.seconds, 0), options.n_drive ?? 1));

@@ -29,7 +29,8 @@ const dense: ProductWork = { name: "w", type: "q8_0", place: "host", bytes: 1e8,
 const WORK: Work = {
   products: [dense],
   attention: [],
-  n_embd: 1000,
+  n_crossing: 0,
+  crossing_bytes: 0,
   n_op: { host: 10, card: 0 },
   layers: [],
   pools: [],
@@ -99,9 +100,17 @@ Deno.test("predict() counts what passes between a card and the host's experts", 
   // Two layers of experts, one of them on the card, and a dense product on the host.
   const onCard = { ...routed("card").products[0], name: "c", routed: { layer: 1, n_expert: 16, n_used: 4 } };
   const products = [...routed().products, onCard, { ...dense, name: "d" }];
-  const mixed: Work = { ...routed(), products, layers: [["w"], ["c"]], n_op: { host: 1, card: 5 } };
+  const mixed: Work = {
+    ...routed(),
+    products,
+    layers: [["w"], ["c"]],
+    n_op: { host: 1, card: 5 },
+    n_crossing: 2,
+    crossing_bytes: 8000,
+  };
   const terms = predict(mixed, MACHINE, { skew: 0 }).decode.terms.filter((t) => t.what === "crossings");
-  near(terms[0].seconds, 2 * 15e-6 + 2 * 4 * 1000 / 1e10);
+  near(terms[0].seconds, 2 * 15e-6 + 8000 / 1e10);
+  assert.equal(predict({ ...mixed, n_crossing: 0 }, MACHINE).decode.terms.some((t) => t.what === "crossings"), false);
   for (
     const [what, work] of [["cards", { ...WORK, n_op: { host: 0, card: 1 } }], ["drives", {
       ...routed(),

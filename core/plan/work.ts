@@ -47,8 +47,9 @@ export interface PoolWork {
 export interface Work {
   readonly products: readonly ProductWork[];
   readonly attention: readonly AttentionWork[];
-  /** Numbers of a row between layers. */
-  readonly n_embd: number;
+  /** How often a step goes on from host to card or back, and the bytes of a row's values that pass. */
+  readonly n_crossing: number;
+  readonly crossing_bytes: number;
   /** Ops of a step. */
   readonly n_op: Readonly<Record<Place, number>>;
   /** Names of routed weights, by layer. */
@@ -85,11 +86,14 @@ export function workOf(model: Model, plan: Plan): Work {
   const layers: string[][] = [], layerOf = new Map<number, number>();
   const products: ProductWork[] = [], attention: AttentionWork[] = [];
   const n_op = { host: 0, card: 0 };
+  let n_crossing = 0, before: Place | undefined;
   for (const op of p.ops) {
     const w = op.op === "MUL_MAT" || op.op === "MUL_MAT_ID" ? p.tensors[op.src[0]] : undefined;
     const weight = w?.kind === KIND.WEIGHT ? p.weights[w.ref] : undefined;
     const place = placeOf(op);
     n_op[place]++;
+    if (before !== undefined && place !== before) n_crossing++;
+    before = place;
     if (op.op === "ATTENTION") attention.push(...attentionOf(p, op, plan, place));
     if (weight === undefined) continue;
     const [n_in, n_out, n_expert] = weight.ne, matrices = weight.ne[2] * weight.ne[3];
@@ -112,5 +116,13 @@ export function workOf(model: Model, plan: Plan): Work {
     n_slots,
     layers: groups.map((g) => layers.findIndex((names) => names.includes(g.weights[0].name))),
   }));
-  return { products, attention, n_embd: model.spec.n_embd, n_op, layers, pools };
+  return {
+    products,
+    attention,
+    n_crossing,
+    crossing_bytes: n_crossing === 0 ? 0 : plan.moved_bytes,
+    n_op,
+    layers,
+    pools,
+  };
 }
