@@ -12,9 +12,11 @@ import { Engine } from "../core/engine/mod.ts";
 import { packModel } from "../core/engine/pack.ts";
 import { planEngine } from "../core/engine/planning.ts";
 import { BloomeryError, type PlanError } from "../core/errors.ts";
-import { PACK_LAYOUT, packedPath, readPacked } from "../core/gguf/packed.ts";
+import { PACK_ALIGN, PACK_LAYOUT, packedPath, packMetadata, readPacked } from "../core/gguf/packed.ts";
 import { ggufValue } from "../core/gguf/metadata.ts";
 import { openGguf } from "../core/gguf/read.ts";
+import { ggmlType } from "../core/gguf/types.ts";
+import { GgufWriter } from "../core/gguf/write.ts";
 import { describePlan } from "../core/plan/describe.ts";
 import type { Backend, DeviceInfo } from "../core/program/backend.ts";
 import { openBackend } from "../ffi/mod.ts";
@@ -130,6 +132,56 @@ Deno.test("bloomery pack writes beside the file, and refuses to write over it", 
   assert.throws(() => Deno.statSync(`${packedPath(path)}.partial`), Deno.errors.NotFound);
   const nothing = await bloomery(["pack", write("packed-nothing", SHAPE)]); // f32 matrices are used as they are
   assert.match(nothing.err, /the host uses all of its weights as they are \[model\.nothing_to_pack\]/);
+});
+
+Deno.test("pieces of any size give the same packed form, and the progress ends at its size", async () => {
+  using opened = openBackend("cpu");
+  const path = write("packed-pieces", { ...EXPERTS, type: "q4_K" });
+  using file = openGguf(path);
+  const files: Uint8Array[] = [];
+  for (const piece of [1, 20_000, 1 << 20, 64 << 20]) {
+    let last: number[] = [];
+    await packModel(file, opened.backend, { piece, onProgress: (...progress) => last = progress });
+    files.push(Deno.readFileSync(packedPath(path)));
+    assert.equal(last[0], last[1]);
+    assert.ok(last[1] > 0.9 * files[0].length && last[1] < files[0].length, `${last}`);
+  }
+  for (const other of files.slice(1)) assert.deepEqual(other, files[0]);
+});
+
+Deno.test("a packed form whose tensors are no packed matrices is refused by name", () => {
+  const path = write("packed-form", { ...SHAPE, type: "q8_0" });
+  using file = openGguf(path);
+  const refused = (type: string, ne: number[]) => {
+    const tensors = [{ name: "output.weight", type: ggmlType(type), ne }];
+    const metadata = packMetadata(file);
+    using writer = GgufWriter.create({ path: packedPath(path), metadata, tensors, alignment: PACK_ALIGN });
+    writer.writeTensor(0, new Uint8Array(ne.reduce((a, b) => a * b, ggmlType(type).bytes)));
+    writer.finish();
+    assert.throws(() => readPacked(file), { code: "format.packed", message: /tensor "output\.weight" is / });
+  };
+  refused("f32", [64, 1]);
+  refused("i8", [63, 1]);
+  refused("i8", [64, 2, 2]);
+  const short = (ne: number[]) => {
+    const tensors = [{ name: "output.weight", type: ggmlType("i8"), ne }];
+    using writer = GgufWriter.create({
+      path: packedPath(path),
+      metadata: packMetadata(file),
+      tensors,
+      alignment: PACK_ALIGN,
+    });
+    writer.writeTensor(0, new Uint8Array(ne.reduce((a, b) => a * b, 1)));
+    writer.finish();
+    using again = openGguf(path);
+    using opened = openBackend("cpu");
+    assert.throws(() => planEngine(bindModel(again), opened.backend, OPTIONS), {
+      code: "format.packed",
+      message: /Cannot use "output\.weight" of .*: it has \d matrices of 64 bytes, expected 1 of \d+ or more$/,
+    });
+  };
+  short([64, 1]);
+  short([64, 2]);
 });
 
 Deno.test("packing that is stopped leaves nothing", async () => {

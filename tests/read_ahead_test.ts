@@ -98,6 +98,24 @@ Deno.test("reading ahead changes no bit, and counts what was guessed by layer", 
   }
 });
 
+Deno.test("experts of a pool are guessed where their router is on the host, with the rest elsewhere", async () => {
+  using opened = openBackend("cpu");
+  assert.equal(opened.backend.addDevice(0), 1);
+  using file = openGguf(path);
+  const { slots: _, ...resident } = OPTIONS;
+  using one = await Engine.load(file, opened.backend, resident);
+  const want = await logits(one);
+  const place = { split: [{ device: 1 }], hostExperts: N_LAYER };
+  const stats = async (overrides: { pattern: RegExp; device: number }[]) => {
+    using engine = await Engine.load(file, opened.backend, { ...OPTIONS, place: { ...place, overrides } });
+    sameBits(await logits(engine), want);
+    return engine.residency!.stats;
+  };
+  assert.equal((await stats([])).n_needed, 0);
+  const { n_needed, n_right } = await stats([{ pattern: /ffn_(norm|gate_inp)/, device: 0 }]);
+  assert.ok(n_needed > 0 && n_right > n_needed / 4, `${n_right} of ${n_needed}`);
+});
+
 Deno.test("layers whose experts are there are not guessed for", async () => {
   using opened = openBackend("cpu");
   using file = openGguf(path);

@@ -14,6 +14,8 @@ import type { WeightDesc } from "../program/program.ts";
 
 export interface PackOptions {
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
+  /** Bytes of the model that are packed at once; default: 64 MiB. */
+  readonly piece?: number;
   /** Ends the work; what was written is removed. */
   readonly signal?: AbortSignal;
 }
@@ -45,7 +47,7 @@ function jobOf(weight: WeightDesc): Job {
 }
 
 /** Packed matrices of a job in order, in pieces with what fills them up to their stride. */
-async function* pieces(file: GgufFile, backend: Backend, job: Job): AsyncGenerator<Uint8Array> {
+async function* pieces(file: GgufFile, backend: Backend, job: Job, most: number): AsyncGenerator<Uint8Array> {
   const { weight, n_matrix, bytes, stride } = job, [n_in, n_out] = weight.ne;
   const { path, offset } = file.place(file.tensor(weight.name)), row = rowBytes(weight.type, n_in);
   const pack = async (from: number, rows: number, matrices: number) => {
@@ -55,8 +57,8 @@ async function* pieces(file: GgufFile, backend: Backend, job: Job): AsyncGenerat
     return dst;
   };
   const fill = new Uint8Array(stride - bytes), matrix = row * n_out;
-  const together = fill.length > 0 ? 1 : Math.max(1, Math.floor(PIECE / matrix));
-  const rowsAtOnce = Math.max(GROUP, Math.floor(PIECE / row / GROUP) * GROUP);
+  const together = fill.length > 0 ? 1 : Math.max(1, Math.floor(most / matrix));
+  const rowsAtOnce = Math.max(GROUP, Math.floor(most / row / GROUP) * GROUP);
   for (let m = 0; m < n_matrix; m += together) {
     if (together > 1) {
       yield await pack(m * matrix, n_out, Math.min(together, n_matrix - m));
@@ -97,7 +99,7 @@ export async function packModel(
   const total = jobs.reduce((n, j) => n + j.stride * j.n_matrix, 0);
   let done = 0;
   for (const job of jobs) {
-    for await (const piece of pieces(file, backend, job)) {
+    for await (const piece of pieces(file, backend, job, options.piece ?? PIECE)) {
       if (options.signal?.aborted) return undefined;
       writer.writeTensor(job.weight.name, piece);
       done += piece.length;
