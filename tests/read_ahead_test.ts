@@ -156,6 +156,27 @@ Deno.test("an engine that sleeps and wakes while experts are read ahead gives th
   }
 });
 
+Deno.test("a drive that fails while experts are read ahead fails the step, and nothing after it", async () => {
+  const switchFile = `${testFolder()}/ahead-errors`;
+  Deno.env.set("BLOOMERY_TEST_READ_ERRORS", switchFile);
+  try {
+    using opened = openBackend("cpu");
+    using file = openGguf(path);
+    using engine = await Engine.load(file, opened.backend, OPTIONS);
+    const want = await logits(engine);
+    assert.ok(engine.residency!.stats.ahead_bytes > 0);
+    Deno.writeTextFileSync(switchFile, path);
+    await assert.rejects(logits(engine, 40), {
+      code: "native.io",
+      message: /ahead\.gguf on drive .*: Input\/output error$/,
+    });
+    Deno.removeSync(switchFile);
+    sameBits(await logits(engine), want);
+  } finally {
+    Deno.env.delete("BLOOMERY_TEST_READ_ERRORS");
+  }
+});
+
 Deno.test("slots that memory cannot hold are refused by name", () => {
   using opened = openBackend("cpu");
   assert.throws(() => opened.backend.createPool({ device: 0, slot_bytes: 2 ** 40, n_slots: 2 ** 10 }), {
