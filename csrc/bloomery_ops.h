@@ -156,12 +156,13 @@ enum { BL_PARAM_STREAM_WRITE_CACHE = 0, BL_PARAM_STREAM_WRITE_STREAM = 1 };
 // ATTENTION
 //   y [dv, H, R] = one softmax over the visible rows of segment a, then of segment b (b_cache BL_NONE: there is none), each in ascending order, and
 //   sinks [H] (a logit a head, without a value). Score: scale q k, through softcap when it is not 0. q [dk, H, R]. A segment's streams k, v of ratio r
-//   have rows w < (p + 1) / r visible; with a window only those whose last position is above p - window. v may be the stream of k: the values are then
+//   have rows w < (e + 1) / r visible, e being p + ahead, or the sequence's last position in the step where that is less (ahead 0: none behind p, BL_NONE: all
+//   of the step); with a window only those whose last position is above p - window. v may be the stream of k: the values are then
 //   the first dv numbers of each of its heads. select i32 [n, R]: only rows [s unit, s unit + unit) of the listed s >= 0, and when unit > 1 the rows of the
 //   last incomplete unit. unit is 1 without select.
 enum { BL_DST_ATTENTION_Y = 0 };
 enum { BL_SRC_ATTENTION_Q = 0, BL_SRC_ATTENTION_POSITIONS = 1, BL_SRC_ATTENTION_SEQS = 2, BL_SRC_ATTENTION_SINKS = 3, BL_SRC_ATTENTION_SELECT_A = 4, BL_SRC_ATTENTION_SELECT_B = 5 };
-enum { BL_PARAM_ATTENTION_N_HEAD_KV = 0, BL_PARAM_ATTENTION_SCALE = 1, BL_PARAM_ATTENTION_SOFTCAP = 2, BL_PARAM_ATTENTION_A_CACHE = 3, BL_PARAM_ATTENTION_A_K = 4, BL_PARAM_ATTENTION_A_V = 5, BL_PARAM_ATTENTION_A_WINDOW = 6, BL_PARAM_ATTENTION_A_UNIT = 7, BL_PARAM_ATTENTION_B_CACHE = 8, BL_PARAM_ATTENTION_B_K = 9, BL_PARAM_ATTENTION_B_V = 10, BL_PARAM_ATTENTION_B_WINDOW = 11, BL_PARAM_ATTENTION_B_UNIT = 12 };
+enum { BL_PARAM_ATTENTION_N_HEAD_KV = 0, BL_PARAM_ATTENTION_SCALE = 1, BL_PARAM_ATTENTION_SOFTCAP = 2, BL_PARAM_ATTENTION_A_CACHE = 3, BL_PARAM_ATTENTION_A_K = 4, BL_PARAM_ATTENTION_A_V = 5, BL_PARAM_ATTENTION_A_WINDOW = 6, BL_PARAM_ATTENTION_A_UNIT = 7, BL_PARAM_ATTENTION_B_CACHE = 8, BL_PARAM_ATTENTION_B_K = 9, BL_PARAM_ATTENTION_B_V = 10, BL_PARAM_ATTENTION_B_WINDOW = 11, BL_PARAM_ATTENTION_B_UNIT = 12, BL_PARAM_ATTENTION_AHEAD = 13 };
 
 // INDEX
 //   ids i32 [n, R]: the n best of the visible rows w < (p + 1) / r of a stream of keys [d], ascending, -1 behind them. Score of a row: sum over h of w[h]
@@ -262,7 +263,7 @@ enum { BL_PARAM_SQUARES_CACHE = 0, BL_PARAM_SQUARES_STREAM = 1, BL_PARAM_SQUARES
   X(MUL_MAT_ID, 1, 3, 0u, 0, 0) \
   X(ROPE, 1, 3, 0u, 0, 6) \
   X(STREAM_WRITE, 0, 3, 0u, 0, 2) \
-  X(ATTENTION, 1, 6, 56u, 0, 13) \
+  X(ATTENTION, 1, 6, 56u, 0, 14) \
   X(INDEX, 1, 5, 24u, 0, 6) \
   X(POOL, 1, 3, 4u, 0, 6) \
   X(ROUTER, 2, 3, 6u, 0, 8) \

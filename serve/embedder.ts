@@ -1,20 +1,20 @@
 /**
- * Vectors of texts: hidden rows of the model, pooled and normalised. A server that gives them gives nothing else, so the engine is this
+ * Vectors of texts: hidden rows of the model, pooled and normalised, or what a reranker's head says of a text. A server that gives them gives nothing else, so the engine is this
  * one's alone. Inputs that wait go through it together; a text's vector has the same bits alone and in company.
  * @module
  */
 import type { TokenEngine } from "../core/engine/types.ts";
 import { ApiError } from "./errors.ts";
 
-/** How rows of tokens become one. */
-export type Pooling = "none" | "mean" | "cls" | "last";
+/** How rows of tokens become one. `rank`: a reranker's head makes scores of one of them. */
+export type Pooling = "none" | "mean" | "cls" | "last" | "rank";
 
-/** What files say in `{arch}.pooling_type`. */
-const BY_NUMBER: readonly (Pooling | "rank")[] = ["none", "mean", "cls", "last", "rank"];
+/** All of them, as files number them in `{arch}.pooling_type`. */
+export const POOLINGS: readonly Pooling[] = ["none", "mean", "cls", "last", "rank"];
 
 /** The pooling that a file asks for; undefined where it asks for none that is known. */
-export function poolingOf(number: number | undefined): Pooling | "rank" | undefined {
-  return number === undefined ? undefined : BY_NUMBER[number];
+export function poolingOf(number: number | undefined): Pooling | undefined {
+  return number === undefined ? undefined : POOLINGS[number];
 }
 
 export interface EmbedderOptions {
@@ -43,15 +43,18 @@ export class Embedder {
   }
 
   /**
-   * The vectors of texts, `[n_embd]` each; one a token where nothing is pooled, else one.
-   * @throws ApiError 500 `too large` for more tokens than the context holds, as llama-server
+   * The vectors of texts, `[n_embd]` each; one a token where nothing is pooled, else one. Of a reranker: its scores.
+   * @throws ApiError 500 `too large` for more tokens than the context holds, or, where a text is one step, than that has: as llama-server
    */
   async embed(inputs: readonly Int32Array[]): Promise<Float32Array[][]> {
-    const { n_ctx } = this.#engine;
+    const { n_ctx, n_ubatch, oneStep } = this.#engine;
     for (const { length } of inputs) {
-      if (length <= n_ctx) continue;
-      const message = `input (${length} tokens) is too large to process: the context holds ${n_ctx}`;
-      throw new ApiError(500, "server_error", "input_too_large", message, { hint: "raise --ctx-size or cut the text" });
+      if (length <= n_ctx && !(oneStep && length > n_ubatch)) continue;
+      const [what, flag] = length > n_ctx
+        ? [`the context holds ${n_ctx}`, "--ctx-size"]
+        : [`a text is one step, increase the physical batch size (current batch size: ${n_ubatch})`, "--ubatch-size"];
+      const message = `input (${length} tokens) is too large to process: ${what}`;
+      throw new ApiError(500, "server_error", "input_too_large", message, { hint: `raise ${flag} or cut the text` });
     }
     const jobs = inputs.map((ids) =>
       new Promise<Float32Array[]>((done, failed) => this.#waiting.push({ ids, done, failed }))
@@ -75,11 +78,11 @@ export class Embedder {
       }
       const sequences = jobs.map(() => this.#engine.createSequence());
       try {
-        const output = this.pooling === "last" ? "last" : "all";
+        const output = this.#rows(), want = this.pooling === "rank" ? "rank" : "hidden";
         const got = await this.#engine.step(
-          jobs.map(({ ids }, i) => ({ sequence: sequences[i], tokens: ids, output, want: "hidden", keep: false })),
+          jobs.map(({ ids }, i) => ({ sequence: sequences[i], tokens: ids, output, want, keep: false })),
         );
-        jobs.forEach((job, i) => job.done(this.#pooled(got[i].hidden!, got[i].n_rows)));
+        jobs.forEach((job, i) => job.done(this.#pooled(got[i][want]!, got[i].n_rows)));
       } catch (error) {
         for (const job of jobs) job.failed(error);
       } finally {
@@ -89,15 +92,30 @@ export class Embedder {
     this.#running = false;
   }
 
+  /** The rows that pooling reads. */
+  #rows(): "first" | "last" | "all" {
+    switch (this.pooling) {
+      case "cls":
+        return "first";
+      case "last":
+        return "last";
+      case "rank":
+        // A decoder has read the whole text at its last token only.
+        return this.#engine.oneStep ? "first" : "last";
+      default:
+        return "all";
+    }
+  }
+
   #pooled(hidden: Float32Array, n_rows: number): Float32Array[] {
-    const n = hidden.length / n_rows, row = (i: number) => hidden.slice(i * n, (i + 1) * n);
+    const n = hidden.length / n_rows;
     switch (this.pooling) {
       case "none":
-        return Array.from({ length: n_rows }, (_, i) => row(i));
+        return Array.from({ length: n_rows }, (_, i) => hidden.slice(i * n, (i + 1) * n));
       case "cls":
-        return [row(0)];
       case "last":
-        return [row(n_rows - 1)];
+      case "rank":
+        return [hidden];
       case "mean": {
         const sum = new Float64Array(n);
         for (let i = 0; i < hidden.length; i++) sum[i % n] += hidden[i];

@@ -892,8 +892,8 @@ async function encoded(
 }
 
 /** A random model as headers only, for programs that are built and not run. */
-export function familyFile(name: string): ModelFile {
-  const model = FAMILY_MODELS[name];
+export function familyFile(of: string | FamilyModel): ModelFile {
+  const model = typeof of === "string" ? FAMILY_MODELS[of] : of, name = model.arch;
   const metadata = familyMetadata(model), tensors = wanted(model, metadata).tensors as GgufTensor[];
   const byName = new Map(tensors.map((t) => [t.name, t]));
   return {

@@ -4,6 +4,7 @@
  */
 import { bindModel, buildProgram } from "../core/arch/model.ts";
 import { encodeProgram } from "../core/program/encode.ts";
+import { ENCODER_MODELS } from "./encoder_models.ts";
 import { FAMILY_MODELS, familyFile } from "./family_models.ts";
 import { repoDir } from "./shared.ts";
 
@@ -18,8 +19,8 @@ const BUCKETS = [
 
 export async function programLines(): Promise<string[]> {
   const lines: string[] = [];
-  for (const name of Object.keys(FAMILY_MODELS)) {
-    const model = bindModel(familyFile(name));
+  for (const [name, described] of Object.entries({ ...FAMILY_MODELS, ...ENCODER_MODELS })) {
+    const model = bindModel(familyFile(described));
     for (const bucket of BUCKETS) {
       const p = buildProgram(model, bucket, 16, 0), words = encodeProgram(p) as Uint8Array<ArrayBuffer>;
       const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", words)).toHex().slice(0, 16);

@@ -17,13 +17,17 @@ export interface Spec {
   readonly n_embd: number;
   readonly n_vocab: number;
   readonly n_ctx_train: number;
+  /** Positions that the model has learned: a text cannot be longer. Left out: any. */
+  readonly n_position?: number;
 }
 
 export interface Architecture<S extends Spec = Spec> {
   /** Values of `general.architecture`. */
   readonly names: readonly string[];
+  /** Every row sees the rows behind it: a text is one step, and what comes out are vectors, no logits. */
+  readonly encoder?: boolean;
   spec(keys: Keys): S;
-  /** Emits the forward pass. @returns logits `[n_vocab, n_out]`. */
+  /** Emits the forward pass. @returns logits `[n_vocab, n_out]`; of an encoder, rows `[n, n_tok]`, which it has told as `hidden`. */
   build(op: Ops, spec: S): T;
   /**
    * Declares the tensors of draft (multi-token prediction) blocks that the file holds behind its layers. They are bound and

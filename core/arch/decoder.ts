@@ -177,6 +177,8 @@ export interface AttentionOptions {
   turn(y: T, of: "q" | "k"): T;
   /** The nearest positions that a token sees; 0 or left out: all. */
   readonly window?: number;
+  /** Of encoders: the positions that a token sees on each side; `Infinity`: all of its text. */
+  readonly around?: number;
   /** `[n_head]` logits that take weight and give no value. */
   readonly sinks?: T | undefined;
   /** Scores go through `a tanh(x / a)`; 0 or left out: as they are. */
@@ -200,13 +202,15 @@ export function selfAttention(
   x: T,
   options: AttentionOptions,
 ): T {
-  const { turn, window = 0, sinks, softcap = 0, clamp = 0 } = options;
+  const { turn, around, sinks, softcap = 0, clamp = 0 } = options;
   const { q, k, v } = qkv(op, w, s, x, clamp);
-  const kv = op.kv(`blk.${il}`, turn(k, "k"), v, { window });
+  const window = around === undefined ? options.window ?? 0 : around === Infinity ? 0 : around + 1;
+  const kv = op.kv(`blk.${il}`, turn(k, "k"), v, { window, exact: around !== undefined });
   const y = op.attention(turn(q, "q"), kv, {
     scale: s.attn_scale,
     n_head_kv: s.n_head_kv,
     softcap,
+    ahead: around ?? 0,
     ...(sinks ? { sinks } : {}),
   });
   return linear(op, w, "attn_output", y.flat(), s.n_embd);

@@ -4,6 +4,7 @@
  */
 import { apertus } from "./apertus.ts";
 import type { Architecture } from "./architecture.ts";
+import { bert } from "./bert.ts";
 import { cohere2 } from "./cohere2.ts";
 import { commandR } from "./command_r.ts";
 import { dbrx } from "./dbrx.ts";
@@ -12,7 +13,7 @@ import { deepseek32 } from "./deepseek32.ts";
 import { deepseek4 } from "./deepseek4.ts";
 import { deepseek41 } from "./deepseek41.ts";
 import { falconH1 } from "./falcon_h1.ts";
-import { gemma3 } from "./gemma3.ts";
+import { gemma3, gemmaEmbedding } from "./gemma3.ts";
 import { gemma3n } from "./gemma3n.ts";
 import { gemma4 } from "./gemma4.ts";
 import { glm4 } from "./glm4.ts";
@@ -34,6 +35,7 @@ import { mamba } from "./mamba.ts";
 import { mimo2 } from "./mimo2.ts";
 import { minicpm3 } from "./minicpm3.ts";
 import { minimaxM2 } from "./minimax_m2.ts";
+import { modernBert } from "./modern_bert.ts";
 import { nemotron } from "./nemotron.ts";
 import { nemotronH } from "./nemotron_h.ts";
 import { olmo2 } from "./olmo2.ts";
@@ -93,6 +95,9 @@ export const ARCHITECTURES: readonly Architecture<any>[] = [
   minicpm3,
   dbrx,
   grok,
+  bert,
+  modernBert,
+  gemmaEmbedding,
 ];
 
 /** @throws {ModelError} `model.architecture` when the file's architecture is not known */

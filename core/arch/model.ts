@@ -16,6 +16,7 @@ import {
 } from "../program/program.ts";
 import { onlyDevice, type Placement, placeProgram } from "../program/place.ts";
 import type { Architecture, Spec } from "./architecture.ts";
+import { classifier, hasClassifier, readClassifier } from "./classifier.ts";
 import { Keys, type ModelFile } from "./keys.ts";
 import { architectureOf } from "./mod.ts";
 
@@ -31,6 +32,8 @@ export interface Model {
   readonly collects?: (weight: string) => boolean;
   /** Where those sums are. */
   readonly collected: readonly Collected[];
+  /** Numbers of a row of `VECTORS`: what the head takes, and what a reranker's head gives (0: the file has none). */
+  readonly widths: { readonly hidden: number; readonly rank: number };
 }
 
 /** The first three of a list and how many there are. */
@@ -116,7 +119,14 @@ export function bindModel(file: ModelFile, collects?: Model["collects"]): Model 
   const arch = architectureOf(file);
   const keys = new Keys(file, name);
   const spec = arch.spec(keys);
-  const { used, problems, ended } = dryRun(file, (op) => arch.build(op, spec), collects);
+  const widths = { hidden: spec.n_embd, rank: 0 };
+  const { used, problems, ended } = dryRun(file, (op) => {
+    arch.build(op, spec);
+    const x = op.headInput;
+    if (!x) return;
+    widths.hidden = x.ne[0];
+    if (hasClassifier(file)) widths.rank = classifier(op, readClassifier(keys), x).ne[0];
+  }, collects);
   const draft = dryRun(file, (op) => arch.draft?.(op, spec));
   if (problems.length + draft.problems.length > 0) refuseProblems(file, spec, [...problems, ...draft.problems]);
 
@@ -147,6 +157,7 @@ export function bindModel(file: ModelFile, collects?: Model["collects"]): Model 
     caches: used.caches,
     warnings,
     collected: used.collected,
+    widths,
     ...(collects ? { collects } : {}),
   };
 }
@@ -165,19 +176,35 @@ export const OUTPUTS = {
   logits: "logits",
 } as const;
 
-/** The output of `buildHidden`: f32 `[n_embd, n_out]`. */
-export const HIDDEN = "hidden";
+/** What a program of vectors gives. */
+export const VECTORS = {
+  /** f32 `[n, n_out]`: what the head would take */
+  hidden: "hidden",
+  /** f32 `[n_class, n_out]`: what a reranker's head gives, where the file has one */
+  rank: "rank",
+} as const;
 
-/** The forward pass up to the head, for embeddings: no row of logits is computed. */
-export function buildHidden(
-  model: Pick<Model, "file" | "arch" | "spec">,
+type Buildable = Pick<Model, "file" | "arch" | "spec" | "widths">;
+
+/** The forward pass without the head, for embeddings and rerankers: no row of logits is computed. */
+export function buildVectors(
+  model: Buildable,
   bucket: Bucket,
   place: number | Placement,
   adapters?: readonly number[],
 ): Program {
   const op = new Ops(bucket, model.file, firstDevice(place), undefined, adapters);
   model.arch.build(op, model.spec);
-  return placed(op.finishBeforeHead(HIDDEN), place);
+  const x = op.dropHead();
+  op.output(VECTORS.hidden, op.wanted_rows(x));
+  addClassifier(op, model, x);
+  return placed(op.finish(), place);
+}
+
+/** What the file's classifier gives, where it has one. It is part of every program, so that all have the same weights. */
+function addClassifier(op: Ops, { file, spec, widths }: Buildable, x: T): void {
+  if (widths.rank === 0) return;
+  op.output(VECTORS.rank, classifier(op, readClassifier(new Keys(file, spec.arch)), x));
 }
 
 /** The device that a program is built for before it is placed. */
@@ -190,16 +217,17 @@ function placed(program: Program, place: number | Placement): Program {
 }
 
 /**
- * The forward pass for one shape bucket, with the outputs above.
+ * The forward pass for one shape bucket, with the outputs above; of an encoder, which has no logits, that of `buildVectors`.
  * @param adapters Which of the file's adapters take part; left out: all.
  */
 export function buildProgram(
-  model: Pick<Model, "file" | "arch" | "spec" | "collects">,
+  model: Buildable & Pick<Model, "collects">,
   bucket: Bucket,
   topK: number,
   place: number | Placement,
   adapters?: readonly number[],
 ): Program {
+  if (model.arch.encoder) return buildVectors(model, bucket, place, adapters);
   const op = new Ops(bucket, model.file, firstDevice(place), model.collects, adapters);
   const logits = op.wanted_rows(model.arch.build(op, model.spec));
   const top = op.top_k(logits, topK);
@@ -208,5 +236,6 @@ export function buildProgram(
   op.output(OUTPUTS.lse, top.lse);
   op.output(OUTPUTS.target, op.target_logprob(logits, top.lse));
   op.output(OUTPUTS.logits, logits);
+  if (op.headInput) addClassifier(op, model, op.headInput);
   return placed(op.finish(), place);
 }

@@ -4,7 +4,7 @@
  * @module
  */
 import { EngineError } from "../errors.ts";
-import { bindModel, buildHidden, buildProgram, HIDDEN, type Model, OUTPUTS } from "../arch/model.ts";
+import { bindModel, buildProgram, buildVectors, type Model, OUTPUTS, VECTORS } from "../arch/model.ts";
 import type { ModelSource, Spec } from "../arch/mod.ts";
 import { PAGE_SIZE, partOf } from "../plan/cache.ts";
 import { bucketOf, type Plan } from "../plan/plan.ts";
@@ -44,17 +44,17 @@ export interface StepRequest {
   /** Ids, appended to the sequence. */
   readonly tokens: ArrayLike<number>;
   /** Rows to give results of; a number: that many of the last. */
-  readonly output: "none" | "last" | "all" | number;
+  readonly output: "none" | "first" | "last" | "all" | number;
   /**
    * So many of the last tokens are guesses: `Sequence.rewind` has to say how many of them stay before the sequence runs again.
    * Default: none.
    */
   readonly guesses?: number;
   /**
-   * `logits`: whole rows besides the candidates. `hidden`: what the head would take, and nothing else; the requests of a step all want
-   * it, or none. Default: `candidates`.
+   * `logits`: whole rows besides the candidates. `hidden`: what the head would take, and nothing else; `rank`: what the head of a
+   * reranker gives, and nothing else. The requests of a step all want one of these two, or none does. Default: `candidates`.
    */
-  readonly want?: "candidates" | "logits" | "hidden";
+  readonly want?: "candidates" | "logits" | "hidden" | "rank";
   /** Tokens to score at the output rows, -1 for none; as many as there are rows. */
   readonly targets?: ArrayLike<number>;
   /**
@@ -80,6 +80,8 @@ export interface StepOutput {
   readonly full?: Float32Array;
   /** `[n_rows, n_embd]` when `want` is `hidden`; the others are empty then. */
   readonly hidden?: Float32Array;
+  /** `[n_rows, n_class]` when `want` is `rank`; the others are empty then. */
+  readonly rank?: Float32Array;
 }
 
 /** What a step that wants no logits gives of them. */
@@ -107,10 +109,16 @@ interface Part {
   readonly keep: boolean;
 }
 
-/** Rows that a request gets results of. */
-function outputRows({ output, tokens }: StepRequest): number {
-  const wanted = output === "all" ? tokens.length : output === "last" ? 1 : output === "none" ? 0 : output;
-  return Math.min(wanted, tokens.length);
+/** Rows that a request gets results of: how many, and the first of them. */
+function outputRows({ output, tokens }: StepRequest): { n_rows: number; first: number } {
+  const wanted = output === "all" ? tokens.length : output === "none" ? 0 : typeof output === "number" ? output : 1;
+  const n_rows = Math.min(wanted, tokens.length);
+  return { n_rows, first: output === "first" ? 0 : tokens.length - n_rows };
+}
+
+/** Whether a request wants vectors of its rows, and which. */
+function vectorsOf({ want }: StepRequest): keyof typeof VECTORS | undefined {
+  return want === "hidden" || want === "rank" ? want : undefined;
 }
 
 /** The forward pass over any number of sequences. Close it by holding it with `using`. */
@@ -134,6 +142,10 @@ export class Engine implements Disposable {
   readonly n_out: number;
   /** Candidates per output row. */
   readonly topK: number;
+  /** The model is an encoder: each text is one step of at most `n_ubatch` tokens, and gives vectors only. */
+  readonly oneStep: boolean;
+  /** Numbers of a row that `want: "rank"` gives; 0: the model is no reranker. */
+  readonly n_rank: number;
   /** Why `n_ctx` is what it is, where nobody asked for it. */
   readonly contextReason: string | undefined;
   /** @internal */
@@ -169,6 +181,8 @@ export class Engine implements Disposable {
     this.n_ubatch = planned.n_ubatch;
     this.n_out = planned.n_out;
     this.topK = planned.topK;
+    this.oneStep = model.arch.encoder === true;
+    this.n_rank = model.widths.rank;
     this.contextReason = planned.contextReason;
     this.spec = model.spec;
     this.n_vocab = model.spec.n_vocab;
@@ -331,8 +345,42 @@ export class Engine implements Disposable {
     }
   }
 
+  /** Whether the model has what a request wants. */
+  #checkWant(want: Exclude<StepRequest["want"], undefined>): void {
+    const { arch } = this.spec, { name } = this.file;
+    if (this.oneStep && want !== "hidden" && want !== "rank") {
+      throw new EngineError(
+        "engine.no_logits",
+        `Cannot continue text with ${name}: ${arch} gives vectors of texts only`,
+        {
+          at: { arch, want },
+          hint: "use `bloomery embed`, or serve it with --embeddings",
+        },
+      );
+    }
+    if (want === "rank" && this.n_rank === 0) {
+      throw new EngineError(
+        "engine.no_classifier",
+        `Cannot rank with ${name}: it has no "cls" or "cls.output" tensor`,
+        {
+          at: { arch, want },
+          hint: "use a reranker, or another --pooling",
+        },
+      );
+    }
+  }
+
   #check(requests: readonly StepRequest[]): void {
-    for (const { sequence, tokens } of requests) {
+    for (const { sequence, tokens, want } of requests) {
+      this.#checkWant(want ?? "candidates");
+      if (this.oneStep && (sequence.length > 0 || tokens.length > this.n_ubatch)) {
+        const length = sequence.length + tokens.length, { arch } = this.spec;
+        throw new EngineError(
+          "engine.one_step",
+          `Cannot run ${length} tokens: each token of ${arch} sees the whole text, which is one step of at most ${this.n_ubatch}`,
+          { at: { got: length, n_ubatch: this.n_ubatch }, hint: "raise --ubatch-size or cut the text" },
+        );
+      }
       if (sequence.marked !== undefined) throw new Error("a sequence runs while its guesses are not judged");
       const length = sequence.length + tokens.length;
       if (length > this.n_ctx) {
@@ -374,8 +422,8 @@ export class Engine implements Disposable {
     this.#check(requests);
     const starts = requests.map((r) => r.sequence.length);
     const outputs = requests.map((r) => {
-      const n_rows = outputRows(r);
-      if (r.want === "hidden") return { n_rows, ...NOTHING, hidden: new Float32Array(n_rows * this.spec.n_embd) };
+      const { n_rows } = outputRows(r), vectors = vectorsOf(r);
+      if (vectors) return { n_rows, ...NOTHING, [vectors]: new Float32Array(n_rows * this.model.widths[vectors]) };
       return {
         n_rows,
         ids: new Int32Array(n_rows * this.topK),
@@ -400,27 +448,29 @@ export class Engine implements Disposable {
 
   /**
    * Requests in order, cut into steps of at most `n_ubatch` rows and `n_out` output rows. A prompt of a sequence that cannot be cut back everywhere is also cut at
-   * the last page's start: the points kept there and at its end are where the next request of a conversation begins.
+   * the last page's start: the points kept there and at its end are where the next request of a conversation begins. A text of an
+   * encoder is not cut.
    */
   #cut(requests: readonly StepRequest[]): Part[][] {
     const steps: Part[][] = [];
     let rows = this.n_ubatch, outputs = 0;
     requests.forEach((r, request) => {
-      const n = r.tokens.length, n_rows = outputRows(r);
-      const keeps = (r.keep ?? (n > 1 && !r.guesses)) && n > 0 && !r.sequence.rewindable;
+      const n = r.tokens.length, { n_rows, first } = outputRows(r);
+      const keeps = !this.oneStep && (r.keep ?? (n > 1 && !r.guesses)) && n > 0 && !r.sequence.rewindable;
       const start = r.sequence.length;
       const stop = keeps ? Math.floor((start + n - 1) / PAGE_SIZE) * PAGE_SIZE - start : 0;
       for (let from = 0; from < n;) {
-        if (rows === this.n_ubatch || (outputs === this.n_out && n_rows > 0)) {
+        const fits = !this.oneStep || (rows + n <= this.n_ubatch && outputs + n_rows <= this.n_out);
+        if (!fits || rows === this.n_ubatch || (outputs === this.n_out && n_rows > 0)) {
           steps.push([]);
           rows = outputs = 0;
         }
         let to = Math.min(n, from + this.n_ubatch - rows);
-        if (n_rows > 0) to = Math.min(to, Math.max(from, n - n_rows) + this.n_out - outputs);
+        if (from < first + n_rows) to = Math.min(to, Math.max(from, first) + this.n_out - outputs);
         if (from < stop && to > stop) to = stop;
         steps[steps.length - 1].push({ request, from, to, keep: keeps && (to === stop || to === n) });
         rows += to - from;
-        outputs += Math.max(0, to - Math.max(from, n - n_rows));
+        outputs += Math.max(0, Math.min(to, first + n_rows) - Math.max(from, first));
         // A sequence has one run of rows in a step.
         if (to < n) rows = this.n_ubatch;
         from = to;
@@ -449,15 +499,15 @@ export class Engine implements Disposable {
     );
     let at = 0;
     parts.forEach(({ request, from, to }, seq) => {
-      const r = requests[request];
+      const r = requests[request], { first, n_rows } = outputRows(r);
       r.sequence.lists.forEach((list, c) => copies[c].push(...list.append(to - from)));
       r.sequence.push(r.tokens, from, to);
       for (let i = from; i < to; i++, at++) {
         tokens[at] = r.tokens[i];
         positions[at] = starts[request] + i;
         seqs[at] = seq;
-        const row = i - r.tokens.length + outputs[request].n_rows;
-        if (row >= 0) {
+        const row = i - first;
+        if (row >= 0 && row < n_rows) {
           outRows.push(at);
           targets.push(r.targets?.[row] ?? -1);
           homes.push([request, row]);
@@ -468,9 +518,9 @@ export class Engine implements Disposable {
       if (copies[c].length > 0) cache.copyPages(copies[c].map((p) => p.src), copies[c].map((p) => p.dst));
     });
 
-    const hidden = requests[0]?.want === "hidden";
+    const vectors = requests[0] ? vectorsOf(requests[0]) : undefined;
     const scales = parts.map((p) => requests[p.request].sequence.adapters);
-    const { program, handle } = this.#program(n_tok, outRows.length, hidden, scales);
+    const { program, handle } = this.#program(n_tok, outRows.length, vectors !== undefined, scales);
     const tables = this.caches.map((_, c) => {
       const lists = parts.map((p) => requests[p.request].sequence.lists[c].ids);
       const n_page = Math.max(1, ...lists.map((ids) => ids.length));
@@ -506,8 +556,8 @@ export class Engine implements Disposable {
     const wantFull = homes.some(([request]) => requests[request].want === "logits");
     const names = homes.length === 0
       ? []
-      : hidden
-      ? [HIDDEN]
+      : vectors
+      ? [VECTORS[vectors]]
       : [OUTPUTS.ids, OUTPUTS.top, OUTPUTS.lse, OUTPUTS.target, ...(wantFull ? [OUTPUTS.logits] : [])];
     const got = await handle.step(input, names);
     this.#residency?.afterStep(n_tok);
@@ -519,9 +569,9 @@ export class Engine implements Disposable {
     }
     homes.forEach(([request, row], i) => {
       const out = outputs[request];
-      if (out.hidden) {
-        const { n_embd } = this.spec;
-        out.hidden.set(got[HIDDEN].subarray(i * n_embd, (i + 1) * n_embd) as Float32Array, row * n_embd);
+      if (vectors) {
+        const n = this.model.widths[vectors];
+        out[vectors]!.set(got[VECTORS[vectors]].subarray(i * n, (i + 1) * n) as Float32Array, row * n);
         return;
       }
       const slice = <A extends Int32Array | Float32Array>(name: string, n: number) =>
@@ -541,18 +591,18 @@ export class Engine implements Disposable {
   #program(
     n_tok: number,
     n_out: number,
-    hidden: boolean,
+    vectors: boolean,
     scales: readonly (readonly number[])[],
   ): { program: Program; handle: ProgramHandle } {
     const bucket = bucketOf(n_tok, n_out, this.n_ctx);
     const adapters = [...this.file.adapters?.keys() ?? []].filter((i) => scales.some((s) => (s[i] ?? 0) !== 0));
-    const key = `${bucket.n_tok},${bucket.n_out},${hidden},${adapters}`;
+    const key = `${bucket.n_tok},${bucket.n_out},${vectors},${adapters}`;
     const known = this.#programs.get(key);
     if (known) return known;
     const { placement } = this.plan;
     const model = this.#replaced.model(this.model);
-    const program = hidden
-      ? buildHidden(model, bucket, placement, adapters)
+    const program = vectors
+      ? buildVectors(model, bucket, placement, adapters)
       : buildProgram(model, bucket, this.topK, placement, adapters);
     const weights = program.weights.map((w) =>
       this.#replaced.handle(w.name) ?? this.#residency?.tensor(w.name) ?? this.#weights.get(weightKey(w))!

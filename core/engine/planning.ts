@@ -169,8 +169,17 @@ export function planEngine(
   const planFor = (n_ctx: number, d: DeviceInfo) =>
     planModel(model, planOptions(n_ctx, placement, d.free_bytes / device.free_bytes));
   const chosen = options.n_ctx === undefined ? contextFor(model, device, planFor) : undefined;
-  const n_ctx = options.n_ctx ?? chosen!.n_ctx;
+  const asked = options.n_ctx ?? chosen!.n_ctx, n_ctx = Math.min(asked, model.spec.n_position ?? asked);
   const plan = planFor(n_ctx, device), rows = nextPowerOfTwo(n_ubatch);
-  const n_out = Math.min(rows, options.n_out ?? rows);
-  return { model, plan, n_ctx, n_ubatch: rows, n_out, topK, contextReason: chosen?.reason };
+  // A row of an encoder is as small as what goes in.
+  const n_out = model.arch.encoder ? rows : Math.min(rows, options.n_out ?? rows);
+  return {
+    model,
+    plan,
+    n_ctx,
+    n_ubatch: rows,
+    n_out,
+    topK,
+    contextReason: n_ctx < asked ? `the model has learned ${n_ctx} positions` : chosen?.reason,
+  };
 }

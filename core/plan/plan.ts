@@ -177,7 +177,8 @@ function attempt(model: Model, options: PlanOptions): Attempt {
   const used = [...new Set(one.ops.map((op) => op.device))].sort((a, b) => a - b).map(infoOf);
   const weights = one.weights.map((w) => planWeight(w, model.file, infoOf(w.device)));
   const caches = model.caches.map((c, i) => planCache(c, one.caches.filter((p) => p.of === i), infoOf, options));
-  const rows = nextPowerOfTwo(options.n_ubatch), n_out = Math.min(rows, options.n_out ?? rows);
+  const rows = nextPowerOfTwo(options.n_ubatch),
+    n_out = model.arch.encoder ? rows : Math.min(rows, options.n_out ?? rows);
   const widest = buildProgram(model, bucketOf(rows, n_out, options.n_ctx), options.topK ?? 1, placement);
   const specs = widest.caches.map((c) => partOf(caches, c)).map(({ plan, part }) => partSpec(plan, plan.parts[part]));
   const scratch = new Map(used.map((d) => [

@@ -180,7 +180,7 @@ export const OPS = {
     more: false,
     params: [["cache", "u32"], ["stream", "u32"]],
   },
-  /** y [dv, H, R] = one softmax over the visible rows of segment a, then of segment b (b_cache BL_NONE: there is none), each in ascending order, and sinks [H] (a logit a head, without a value). Score: scale q k, through softcap when it is not 0. q [dk, H, R]. A segment's streams k, v of ratio r have rows w < (p + 1) / r visible; with a window only those whose last position is above p - window. v may be the stream of k: the values are then the first dv numbers of each of its heads. select i32 [n, R]: only rows [s unit, s unit + unit) of the listed s >= 0, and when unit > 1 the rows of the last incomplete unit. unit is 1 without select. */
+  /** y [dv, H, R] = one softmax over the visible rows of segment a, then of segment b (b_cache BL_NONE: there is none), each in ascending order, and sinks [H] (a logit a head, without a value). Score: scale q k, through softcap when it is not 0. q [dk, H, R]. A segment's streams k, v of ratio r have rows w < (e + 1) / r visible, e being p + ahead, or the sequence's last position in the step where that is less (ahead 0: none behind p, BL_NONE: all of the step); with a window only those whose last position is above p - window. v may be the stream of k: the values are then the first dv numbers of each of its heads. select i32 [n, R]: only rows [s unit, s unit + unit) of the listed s >= 0, and when unit > 1 the rows of the last incomplete unit. unit is 1 without select. */
   ATTENTION: {
     code: 11,
     dst: ["y"],
@@ -201,6 +201,7 @@ export const OPS = {
       ["b_v", "u32"],
       ["b_window", "u32"],
       ["b_unit", "u32"],
+      ["ahead", "u32"],
     ],
   },
   /** ids i32 [n, R]: the n best of the visible rows w < (p + 1) / r of a stream of keys [d], ascending, -1 behind them. Score of a row: sum over h of w[h] relu(scale q[h] k); q [d, H, R], w [H, R] (1 when left out). unit > 1 ranks blocks of unit rows by their best visible row; pin keeps the block of the last visible row in any case. candidates i32 [m, R]: only rows in blocks of candidate_unit rows that are listed. Ties: the lower index. */

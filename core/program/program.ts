@@ -479,24 +479,45 @@ export class Ops {
     this.#push("STREAM_WRITE", [], [x, this.positions, this.seqs], [to.cache, to.stream]);
   }
 
-  /** Declares a layer's key and value streams, appends `k` and `v` `[d, n_head_kv, n_tok]`, and names them for `attention`. */
-  kv(name: string, k: T, v: T, options: { window?: number } = {}): Segment {
-    const window = options.window ?? 0;
+  /**
+   * Declares a layer's key and value streams, appends `k` and `v` `[d, n_head_kv, n_tok]`, and names them for `attention`.
+   * @param options.exact They are kept in f32, whatever type the cache has.
+   */
+  kv(name: string, k: T, v: T, options: { window?: number; exact?: boolean } = {}): Segment {
+    const window = options.window ?? 0, role = (of: "k" | "v") => options.exact ? "f32" : of;
     const n = (t: T) => count(t.ne) / this.bucket.n_tok;
-    const ks = this.stream(`${name}.k`, n(k), { role: "k", window });
-    const vs = this.stream(`${name}.v`, n(v), { role: "v", window });
+    const ks = this.stream(`${name}.k`, n(k), { role: role("k"), window });
+    const vs = this.stream(`${name}.v`, n(v), { role: role("v"), window });
     this.write(k, ks);
     this.write(v, vs);
     return { k: ks, v: vs };
   }
 
-  /** One softmax over the visible rows of `a`, then `b`. q `[dk, H, n_tok]` -> `[dv, H, n_tok]`. */
+  /** The streams of an earlier `kv`. */
+  kept(name: string): { k: Stream; v: Stream } {
+    const k = this.#streams.get(`${name}.k`), v = this.#streams.get(`${name}.v`);
+    if (!k || !v) throw new Error(`no layer has streams ${name}.k and ${name}.v`);
+    return { k, v };
+  }
+
+  /**
+   * One softmax over the visible rows of `a`, then `b`. q `[dk, H, n_tok]` -> `[dv, H, n_tok]`.
+   * @param options.ahead Positions behind its own that a row sees, as far as the step has them; `Infinity`: all.
+   */
   attention(
     q: T,
     a: Segment,
-    options: { scale: number; n_head_kv: number; dv?: number; softcap?: number; sinks?: T; b?: Segment },
+    options: {
+      scale: number;
+      n_head_kv: number;
+      dv?: number;
+      softcap?: number;
+      sinks?: T;
+      b?: Segment;
+      ahead?: number;
+    },
   ): T {
-    const { n_head_kv, b } = options;
+    const { n_head_kv, b, ahead = 0 } = options;
     const dv = options.dv ?? (a.v ?? a.k).ne / n_head_kv;
     this.#want(q.ne.length === 3 && q.ne[1] % n_head_kv === 0, "attention", q);
     for (const s of b ? [a, b] : [a]) {
@@ -514,7 +535,7 @@ export class Ops {
       "ATTENTION",
       [q, this.positions, this.seqs, options.sinks, a.select, b?.select],
       [dv, q.ne[1], q.ne[2]],
-      [n_head_kv, options.scale, options.softcap ?? 0, ...segment(a), ...segment(b)],
+      [n_head_kv, options.scale, options.softcap ?? 0, ...segment(a), ...segment(b), Math.min(ahead, NONE)],
       "tok",
     );
   }
@@ -718,21 +739,25 @@ export class Ops {
     this.#outputs.push({ name, tensor: x.id });
   }
 
-  /** Tells what the head takes, `[n_embd, n_out]`; everything behind is the head. */
+  /** Tells what the head takes, `[n_embd, n_out]`, or `[n_embd, n_tok]` of an encoder; everything behind is the head. */
   hidden(x: T): void {
     this.#head = { x, ops: this.#ops.length, tensors: this.#tensors.length, weights: this.#weights.length };
   }
 
-  /** As `finish`, without the head: its output is what the head would take. */
-  finishBeforeHead(name: string): Program {
+  /** What the head takes; undefined before `hidden`. */
+  get headInput(): T | undefined {
+    return this.#head?.x;
+  }
+
+  /** Takes the head off again. @returns what it would take */
+  dropHead(): T {
     const head = this.#head;
     if (!head) throw new Error("the program has no head");
     this.#ops.length = head.ops;
     this.#tensors.length = head.tensors;
     this.#weights.length = head.weights;
     this.#outputs.length = 0;
-    this.output(name, head.x);
-    return this.finish();
+    return head.x;
   }
 
   finish(): Program {

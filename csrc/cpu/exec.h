@@ -106,8 +106,9 @@ class CpuExec : public Exec {
   void router(const Op &op);
   void top_k(const Op &op);
   void target_logprob(const Op &op);
-  AttentionSegment segment(const Op &op, size_t first_param, size_t select, uint32_t which);
-  void list_rows(const Op &op, size_t select, uint32_t unit, uint32_t which, AttentionSegment &segment);
+  AttentionSegment segment(const Op &op, size_t first_param, size_t select, uint32_t which, const int32_t *sees);
+  void list_rows(const Op &op, size_t select, uint32_t unit, uint32_t which, const int32_t *sees, AttentionSegment &segment);
+  const int32_t *seen_until(uint32_t ahead);
 
   ThreadPool &pool_;
   const Kernels &k_;
@@ -126,6 +127,7 @@ class CpuExec : public Exec {
   uint64_t index_rows_ = 0;                        // rows of a stream that an INDEX scores for one token row at most
   Scratch index_scores_, index_list_;              // INDEX_BATCH token rows of them
   std::vector<RowBlock> runs_;  // the rows of each sequence
+  std::vector<int32_t> sees_;   // of ATTENTION that looks ahead
   std::vector<RowBlock> blocks_;
   std::vector<uint32_t> expert_count_, expert_row_, used_experts_;
   std::vector<std::vector<std::pair<float, int32_t>>> heaps_;  // by thread

@@ -72,6 +72,7 @@ struct AttentionJob {
   uint64_t q_row, q_head;
   float *y;                  // [n_tok, n_head, dim_v]
   const int32_t *positions;  // [n_tok]
+  const int32_t *sees;       // [n_tok] the last position that a row sees, its own where it does not look ahead
   const int32_t *seqs;       // [n_tok]
   uint32_t n_head, n_head_kv, dim_k, dim_v;
   float scale, softcap;

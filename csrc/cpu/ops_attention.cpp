@@ -44,7 +44,7 @@ size_t CpuExec::stream_write(size_t first) {
   return end;
 }
 
-AttentionSegment CpuExec::segment(const Op &op, size_t first_param, size_t select, uint32_t which) {
+AttentionSegment CpuExec::segment(const Op &op, size_t first_param, size_t select, uint32_t which, const int32_t *sees) {
   const uint32_t *param = &op.param[first_param];  // cache, k, v, window, unit
   CpuCache &c = *caches_[param[0]];
   AttentionSegment s{};
@@ -53,19 +53,18 @@ AttentionSegment CpuExec::segment(const Op &op, size_t first_param, size_t selec
   s.type_k = c.shape.type[param[1]], s.type_v = c.shape.type[param[2]];
   s.k = c.stream(param[1]), s.v = c.stream(param[2]);
   s.row_k = c.shape.row_bytes(param[1]), s.row_v = c.shape.row_bytes(param[2]);
-  if (op.has(select)) list_rows(op, select, param[4], which, s);
+  if (op.has(select)) list_rows(op, select, param[4], which, sees, s);
   return s;
 }
 
 // The visible ones of the rows that each token row selects, ascending, each once.
-void CpuExec::list_rows(const Op &op, size_t select, uint32_t unit, uint32_t which, AttentionSegment &s) {
+void CpuExec::list_rows(const Op &op, size_t select, uint32_t unit, uint32_t which, const int32_t *sees, AttentionSegment &s) {
   const Lines chosen = lines(op.src[select]);
   const uint64_t stride = list_rows_[which];
   uint32_t *list = reinterpret_cast<uint32_t *>(list_[which].data()), *n_list = reinterpret_cast<uint32_t *>(n_list_[which].data());
   by_rows(in_->n_tok, chosen.n * unit, [&](uint64_t begin, uint64_t end, uint32_t) {
     for (uint64_t t = begin; t < end; t++) {
-      const uint32_t position = uint32_t(in_->positions[t]);
-      const uint32_t first = first_visible(position, s.window, s.ratio), stop = end_visible(position, s.ratio);
+      const uint32_t first = first_visible(uint32_t(in_->positions[t]), s.window, s.ratio), stop = end_visible(uint32_t(sees[t]), s.ratio);
       const int32_t *ids = reinterpret_cast<const int32_t *>(chosen.of(t));
       uint32_t *rows = list + t * stride, n = 0;
       const auto take = [&](uint64_t number) {
@@ -81,19 +80,29 @@ void CpuExec::list_rows(const Op &op, size_t select, uint32_t unit, uint32_t whi
   s.list = list, s.n_list = n_list, s.list_stride = stride;
 }
 
+// The last position that each token row sees.
+const int32_t *CpuExec::seen_until(uint32_t ahead) {
+  if (ahead == 0) return in_->positions;
+  sees_.resize(in_->n_tok);
+  for (const RowBlock &run : runs_)
+    for (uint32_t t = run.begin; t < run.end; t++)
+      sees_[t] = int32_t(std::min<int64_t>(int64_t(in_->positions[t]) + ahead, in_->positions[run.end - 1]));
+  return sees_.data();
+}
+
 void CpuExec::attention(const Op &op) {
   const Tensor &q = p_.tensors[op.src[BL_SRC_ATTENTION_Q]];
   AttentionJob job{};
   job.q = f32(op.src[BL_SRC_ATTENTION_Q]), job.q_row = q.row_stride, job.q_head = q.nb[0];
   job.y = result(op.dst[0]);
-  job.positions = in_->positions, job.seqs = in_->seqs;
+  job.positions = in_->positions, job.sees = seen_until(op.param[BL_PARAM_ATTENTION_AHEAD]), job.seqs = in_->seqs;
   job.n_head = uint32_t(q.dim[1]), job.n_head_kv = op.param[BL_PARAM_ATTENTION_N_HEAD_KV];
   job.dim_k = uint32_t(q.dim[0]), job.dim_v = uint32_t(p_.tensors[op.dst[0]].dim[0]);
   job.scale = op.param_f32(BL_PARAM_ATTENTION_SCALE), job.softcap = op.param_f32(BL_PARAM_ATTENTION_SOFTCAP);
   job.sinks = vector(op.src[BL_SRC_ATTENTION_SINKS]);
   job.n_segment = op.param[BL_PARAM_ATTENTION_B_CACHE] == BL_NONE ? 1 : 2;
   for (uint32_t i = 0; i < job.n_segment; i++)
-    job.segment[i] = segment(op, i == 0 ? BL_PARAM_ATTENTION_A_CACHE : BL_PARAM_ATTENTION_B_CACHE, BL_SRC_ATTENTION_SELECT_A + i, i);
+    job.segment[i] = segment(op, i == 0 ? BL_PARAM_ATTENTION_A_CACHE : BL_PARAM_ATTENTION_B_CACHE, BL_SRC_ATTENTION_SELECT_A + i, i, job.sees);
 
   // Blocks of rows of one sequence, the longest first so that the threads finish together; rows that select have no keys in common.
   const uint32_t n_rep = job.n_head / job.n_head_kv, n_head = attention_heads(n_rep), n_part = (n_rep + n_head - 1) / n_head;

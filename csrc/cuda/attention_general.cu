@@ -26,9 +26,9 @@ struct Visible {
 };
 
 // All threads of a block together: `listed` is found by them all.
-__device__ Visible visible(const AttentionSegment &g, uint32_t row, int32_t position) {
+__device__ Visible visible(const AttentionSegment &g, uint32_t row, int32_t position, int32_t last) {
   Visible v;
-  v.end = (uint32_t(position) + 1) / g.k.ratio;
+  v.end = (uint32_t(last) + 1) / g.k.ratio;
   const int32_t behind = position - int32_t(g.window) + 1;
   v.first = g.window != 0 && behind > 0 ? uint32_t(behind) / g.k.ratio : 0;
   v.place0 = v.first, v.place1 = v.end, v.last_block = -1;
@@ -107,6 +107,11 @@ __global__ __launch_bounds__(BLOCK) void general_kernel(const __grid_constant__ 
   const uint32_t in_group = blockIdx.y % blocks * HEADS, first_head = kv_head * group + in_group;
   const uint32_t n_head = min(uint32_t(HEADS), group - in_group);
   const int32_t position = p.positions[token];
+  int32_t last = position;  // that it sees
+  if (p.ahead != 0) {
+    const SequenceRun run = p.runs[p.seqs[token]];
+    last = int32_t(min(int64_t(position) + p.ahead, int64_t(p.positions[run.first + run.count - 1])));
+  }
 
   for (uint32_t i = t; i < HEADS * dims4; i += BLOCK) {
     const uint32_t h = i / dims4, d = i % dims4 * 4;
@@ -127,7 +132,7 @@ __global__ __launch_bounds__(BLOCK) void general_kernel(const __grid_constant__ 
   for (uint32_t g = 0; g < p.n_segment; g++) {
     const AttentionSegment &segment = p.segment[g];
     const int32_t *pages = segment.table.pages + uint64_t(p.seqs[token]) * segment.table.n_page;
-    const Visible seen = visible(segment, token, position);
+    const Visible seen = visible(segment, token, position, last);
     const bool k_whole = whole4(segment.k, p.head_dim_k);
     const uint32_t chunk_end = min(ceil_div(seen.place1, CHUNK_KEYS), segment.n_span * SPAN_CHUNKS);
     const uint32_t k_first = kv_head * p.head_dim_k, v_first = kv_head * segment.v_head + t * DIMS;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "attention.h"
+#include "recurrent.h"
 
 namespace bl::cuda {
 
@@ -31,6 +32,8 @@ struct GeneralAttentionArgs {
   uint32_t n_head, n_head_kv, head_dim_k, head_dim_v;
   float scale, softcap;
   const int32_t *positions, *seqs;
+  const SequenceRun *runs;  // [n_seq]
+  uint32_t ahead;           // positions behind its own that a row sees
   RowCount rows;
   AttentionSegment segment[2];
   uint32_t n_segment;

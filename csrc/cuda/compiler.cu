@@ -599,11 +599,11 @@ void Compiler::group(MatmulArgs &args, uint32_t n_expert, bool bf16, uint64_t ro
   grouped_ = routing, grouped_columns_ = columns;
 }
 
-// What runs on tensor cores: one segment with a row for every position, no lists.
+// What runs on tensor cores: one segment with a row for every position, no lists, no look ahead.
 AttentionKind Compiler::attention_kind_of(const Op &op) const {
   const Tensor &q = tensor(op.src[BL_SRC_ATTENTION_Q]), &y = tensor(op.dst[0]);
   const uint32_t c = op.param[BL_PARAM_ATTENTION_A_CACHE], k = op.param[BL_PARAM_ATTENTION_A_K], v = op.param[BL_PARAM_ATTENTION_A_V];
-  const bool plain = op.param[BL_PARAM_ATTENTION_B_CACHE] == BL_NONE && !op.has(BL_SRC_ATTENTION_SELECT_A) && q.dense() &&
+  const bool plain = op.param[BL_PARAM_ATTENTION_B_CACHE] == BL_NONE && !op.has(BL_SRC_ATTENTION_SELECT_A) && op.param[BL_PARAM_ATTENTION_AHEAD] == 0 && q.dense() &&
                      (k != v || op.param[BL_PARAM_ATTENTION_N_HEAD_KV] == 1);
   if (!plain) return AttentionKind::general;
   const uint32_t n_chunk = uint32_t(ceil_div(uint64_t(p_.caches[c].n_page) * p_.caches[c].page_size, uint64_t(CHUNK_KEYS)));

@@ -138,6 +138,7 @@ void Compiler::emit_general_attention(const Op &op) {
   args.head_dim_k = uint32_t(q.dim[0]), args.head_dim_v = uint32_t(y.dim[0]);
   args.scale = op.param_f32(BL_PARAM_ATTENTION_SCALE), args.softcap = op.param_f32(BL_PARAM_ATTENTION_SOFTCAP);
   args.positions = input(exec_.at_.positions), args.seqs = input(exec_.at_.seqs), args.rows = token_rows();
+  args.runs = reinterpret_cast<const SequenceRun *>(input(exec_.at_.runs)), args.ahead = op.param[BL_PARAM_ATTENTION_AHEAD];
   const size_t first_param[] = {BL_PARAM_ATTENTION_A_CACHE, BL_PARAM_ATTENTION_B_CACHE};  // cache, k, v, window, unit
   const size_t select[] = {BL_SRC_ATTENTION_SELECT_A, BL_SRC_ATTENTION_SELECT_B};
   for (int g = 0; g < 2; g++) {

@@ -557,7 +557,7 @@ void attention() {
         }
       }
       const std::vector<float> q = rnd.floats(uint64_t(n) * n_head * dim_k), sinks = rnd.floats(n_head);
-      job.q = q.data(), job.q_head = dim_k, job.q_row = n_head * dim_k, job.positions = positions.data(), job.seqs = seqs.data();
+      job.q = q.data(), job.q_head = dim_k, job.q_row = n_head * dim_k, job.positions = job.sees = positions.data(), job.seqs = seqs.data();
       job.n_head = n_head, job.n_head_kv = n_kv, job.dim_k = dim_k, job.dim_v = dim_v;
       job.scale = 0.2f, job.softcap = c.softcap, job.sinks = c.sinks ? sinks.data() : nullptr, job.n_segment = 1;
       g.pages = pages.data(), g.n_page = n_page, g.page_size = page_size, g.ratio = c.ratio, g.window = c.window;

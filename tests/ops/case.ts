@@ -40,6 +40,8 @@ export interface OpCase {
   readonly timed?: number;
   /** Rows of one step at most; the longest sequence needs several where it is longer. */
   readonly n_tok?: number;
+  /** Rows see rows behind them: a sequence is one step. */
+  readonly whole?: boolean;
   build(b: CaseBuilder): void;
 }
 

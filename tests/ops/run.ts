@@ -407,9 +407,14 @@ export async function checkCase(c: OpCase, o: CheckOptions): Promise<void> {
   };
   await again("one sequence after the other", o.backend, alone(c, n_tok), n_tok);
   const next = random(o.seed, `${c.name} pieces`);
-  const cut = pieces(c, 9, next);
-  await again("pieces of a few rows", o.backend, cut, mostRows(cut));
-  await again("one row of each sequence a step", o.backend, singles(c), c.sequences.length);
+  if (c.whole) {
+    const turned = [c.sequences.map((n, seq) => ({ seq, from: 0, to: n })).toReversed()];
+    await again("sequences in another order", o.backend, turned, n_tok);
+  } else {
+    const cut = pieces(c, 9, next);
+    await again("pieces of a few rows", o.backend, cut, mostRows(cut));
+    await again("one row of each sequence a step", o.backend, singles(c), c.sequences.length);
+  }
   if (o.other) await again("another number of threads", o.other, together(c, n_tok), n_tok);
   if (o.same) await again("the host", o.same, together(c, n_tok), n_tok, 0);
 }

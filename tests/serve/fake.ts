@@ -163,6 +163,8 @@ export interface FakeOptions {
 const NO_FIM = { prefix: null, suffix: null, middle: null, repository: null, separator: null };
 
 export class FakeEngine implements TokenEngine<FakeSequence> {
+  readonly oneStep = false;
+  readonly n_rank = 0;
   readonly n_vocab = N_VOCAB;
   readonly n_ctx: number;
   readonly n_ubatch: number;
@@ -250,7 +252,7 @@ export class FakeEngine implements TokenEngine<FakeSequence> {
     if (sequence.marked !== undefined) throw new Error("guesses that were not judged");
     if (guesses) sequence.marked = sequence.length;
     const first = tokens.length -
-      (output === "all" ? tokens.length : output === "last" ? 1 : output === "none" ? 0 : output);
+      (output === "all" ? tokens.length : output === "last" || output === "first" ? 1 : output === "none" ? 0 : output);
     if (sequence.length + tokens.length > this.n_ctx) {
       throw new EngineError("engine.context_full", "The context is full");
     }

@@ -29,10 +29,10 @@ interface Segment {
   readonly select: number;
 }
 
-/** Row numbers of a segment that the row at position `p` sees, ascending. */
-function visibleRows(s: Step, g: Segment, r: number, p: number): number[] {
+/** Row numbers of a segment that the row at position `p` sees, ascending; `last`: the last position it looks at. */
+function visibleRows(s: Step, g: Segment, r: number, p: number, last: number): number[] {
   const { ratio } = s.caches[g.cacheIndex].spec.streams[g.k];
-  const end = Math.floor((p + 1) / ratio);
+  const end = Math.floor((last + 1) / ratio);
   // The last position of row w is (w + 1) ratio - 1, and must be above p - window.
   const first = g.window > 0 ? Math.max(0, Math.floor((p - g.window + 1) / ratio)) : 0;
   const rows: number[] = [];
@@ -60,15 +60,18 @@ export function attention(s: Step, op: OpDesc): void {
     return { cacheIndex, k, v, window, unit, select: op.src[4 + i] };
   }).filter((g) => g.cacheIndex !== NONE);
   const [dk, H] = s.shape(op.src[0]), [dv] = s.shape(op.dst[0]), perKv = H / n_head_kv;
-  const y = s.result(op.dst[0]);
+  const y = s.result(op.dst[0]), ahead = rest[10];
+  const ends = new Map<number, number>(); // the last position of each sequence in the step
+  for (let r = 0; r < positions.length; r++) ends.set(seqs[r], positions[r]);
   for (let r = 0; r < positions.length; r++) {
+    const last = Math.min(positions[r] + ahead, ends.get(seqs[r])!);
     const keys: RowList = { page: [], at: [] }, values: RowList = { page: [], at: [] };
     // Values that are the first numbers of their keys are as far apart as those.
     const valueStep: number[] = [];
     for (const g of segments) {
       const cache = s.caches[g.cacheIndex], { pages, at } = s.pagesOf(g.cacheIndex, seqs[r]);
       const step = cache.spec.streams[g.v].ne / n_head_kv;
-      for (const w of visibleRows(s, g, r, positions[r])) {
+      for (const w of visibleRows(s, g, r, positions[r], last)) {
         cache.addRow(keys, g.k, pages, at, w);
         cache.addRow(values, g.v, pages, at, w);
         valueStep.push(step);

@@ -204,7 +204,7 @@ static void attend_segment(const AttentionJob &a, const AttentionSegment &g, uin
   const uint32_t *list = g.list == nullptr ? nullptr : g.list + rows.begin * g.list_stride;
 
   const auto first_of = [&](uint32_t row) { return list != nullptr ? 0 : first_visible(uint32_t(a.positions[row]), g.window, g.ratio); };
-  const auto end_of = [&](uint32_t row) { return list != nullptr ? g.n_list[row] : end_visible(uint32_t(a.positions[row]), g.ratio); };
+  const auto end_of = [&](uint32_t row) { return list != nullptr ? g.n_list[row] : end_visible(uint32_t(a.sees[row]), g.ratio); };
   const uint32_t first_key = first_of(rows.begin), end_key = end_of(rows.end - 1);
   for (uint32_t base = first_key / CHUNK * CHUNK; base < end_key; base += CHUNK) {
     const uint32_t n_key = end_key - base < CHUNK ? end_key - base : CHUNK;

@@ -36,17 +36,47 @@ export function cachedCases(size: Size): OpCase[] {
   return size === "bench" ? benchCases() : [...attentionCases(), ...indexCases(), ...poolCases()];
 }
 
+/** What rows see behind their own, and how wide heads are. */
+const AHEAD: readonly [what: string, d: number, window: number, ahead: number][] = [
+  ["all rows of a sequence", 64, 0, Infinity],
+  ["a window to both sides", 64, 17, 16],
+  ["a window to both sides, heads of 96", 96, 65, 64],
+  ["three rows ahead", 32, 0, 3],
+];
+
 function attentionCases(): OpCase[] {
   const cases: OpCase[] = [];
   for (const cache of CACHE_TYPES) {
-    const attention = (what: string, sequences: number[], build: OpCase["build"]) =>
-      cases.push({ name: `ATTENTION ${cache}: ${what}`, sequences, cache, nmse: nmseOf(cache), build });
+    const attention = (what: string, sequences: number[], build: OpCase["build"], whole = false) =>
+      cases.push({ name: `ATTENTION ${cache}: ${what}`, sequences, cache, nmse: nmseOf(cache), whole, build });
     attention("groups of 4 heads", [150, 3, 70], (b) => {
       attend(b, b.act("q", [64, 8]), keysAndValues(b, 64, 2), { n_head_kv: 2 });
     });
     attention("a key head for each head, heads of 32", [70, 64, 1], (b) => {
       attend(b, b.act("q", [32, 3]), keysAndValues(b, 32, 3), { n_head_kv: 3 });
     });
+    for (const [what, n, window, ahead] of AHEAD) {
+      attention(
+        what,
+        [150, 1, 70, 33],
+        (b) => attend(b, b.act("q", [n, 4]), keysAndValues(b, n, 2, window), { n_head_kv: 2, ahead }),
+        true,
+      );
+    }
+    attention("compressed rows that look ahead", [150, 9, 3], (b) => {
+      attend(b, b.act("q", [64, 3]), { k: kept(b, "near", 64, { window: 9 }) }, {
+        n_head_kv: 1,
+        b: { k: kept(b, "far", 64, { ratio: 4 }) },
+        ahead: 8,
+      });
+    }, true);
+    attention("selected rows before and behind", [100, 40], (b) => {
+      const list = b.rowsOf("a", [20], (next) => {
+        const all = [...new Set(Array.from({ length: 20 }, () => Math.floor(next() * 100)))].sort((x, y) => x - y);
+        return [...all, ...new Array<number>(20 - all.length).fill(-1)];
+      });
+      attend(b, b.act("q", [64, 2]), { ...keysAndValues(b, 64, 1), select: list }, { n_head_kv: 1, ahead: 30 });
+    }, true);
     attention("values narrower than keys, sinks, window", [150, 20], (b) => {
       const seg = b.op.kv("l", b.act("k", [96, 2]), b.act("v", [64, 2]), { window: 33 });
       attend(b, b.act("q", [96, 4]), seg, { n_head_kv: 2, sinks: b.weight("sinks", [4]) });
