@@ -188,8 +188,6 @@ export const LLAMA_CLI_FLAGS: readonly Flag[] = [
 export const REFUSED: Readonly<Record<string, string>> = {
   "mmproj": "images and audio are not supported",
   "mm": "images and audio are not supported",
-  "rerank": "reranking is not supported",
-  "reranking": "reranking is not supported",
   "rope-scaling": "the file's rope keys decide; change them with --override-kv",
   "rope-scale": "the file's rope keys decide; change them with --override-kv",
   "rope-freq-base": "the file's rope keys decide; change them with --override-kv",

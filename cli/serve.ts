@@ -184,7 +184,7 @@ export const serve: Command = {
         prefill: isOn(flags, "prefill-assistant"),
         metrics: flags.bool("metrics"),
         pingSeconds: flags.num("sse-ping-interval")!,
-        embeddings: flags.bool("embeddings") ? (flags.str("pooling") as Pooling | undefined) ?? "file" : undefined,
+        embeddings: poolingOf(flags),
         embdNormalize: flags.num("embd-normalize")!,
         page,
         apiPrefix: flags.str("api-prefix") ?? "",
@@ -245,6 +245,16 @@ export const serve: Command = {
 };
 
 /** A switch that is on unless it was turned off. */
+/** How vectors are pooled; undefined for a server of answers. @throws UsageError `usage.value` for a reranker with another pooling */
+function poolingOf(flags: Flags): Pooling | "file" | undefined {
+  const pooling = flags.str("pooling") as Pooling | undefined;
+  if (!flags.bool("reranking")) return flags.bool("embeddings") ? pooling ?? "file" : undefined;
+  if (pooling === undefined || pooling === "rank") return "rank";
+  throw new UsageError("usage.value", `Cannot use --pooling ${pooling} with --reranking: expected rank`, {
+    at: { flag: "pooling", got: pooling },
+  });
+}
+
 function isOn(flags: Flags, name: string): boolean {
   return !flags.has(name) || flags.bool(name);
 }

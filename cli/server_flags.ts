@@ -118,9 +118,16 @@ export const EMBEDDING_FLAGS: readonly Flag[] = [
   {
     name: "pooling",
     type: "string",
-    choices: ["none", "mean", "cls", "last"],
+    choices: ["none", "mean", "cls", "last", "rank"],
     env: "LLAMA_ARG_POOLING",
     help: "with --embeddings: how the vectors of a text's tokens become one; default: as the file says",
+  },
+  {
+    name: "reranking",
+    alias: ["rerank"],
+    type: "bool",
+    env: "LLAMA_ARG_RERANKING",
+    help: "give scores of texts for a question (/v1/rerank) and no answers: --embeddings --pooling rank",
   },
   {
     name: "embd-normalize",

@@ -330,7 +330,8 @@ export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
     details:
       "501 unless the server was started with `--embeddings`, which then gives no answers. Vectors are hidden rows behind the last " +
       "norm, pooled as `--pooling` or the file says, and normalised; a text's vector has the same bits alone and in a batch. " +
-      "`dimensions` is ignored, as llama-server does. A text longer than the context is a 500 that says `too large`.",
+      "`dimensions` is ignored, as llama-server does. A text longer than the context, or with an encoder (BERT and its kind) than " +
+      "`--ubatch-size`, is a 500 that says `too large`.",
   },
   "/embeddings": {
     summary: "vectors of texts, in llama-server's form",
@@ -363,7 +364,21 @@ export const ROUTE_TEXTS: Readonly<Record<string, RouteText>> = {
     summary: "ollama's API: vectors of texts",
     details: "As /v1/embeddings; `truncate` is ignored: what is too long is an error.",
   },
-  "/v1/reranking": { summary: "scores of texts for a question, which this server cannot give", details: "501." },
+  "/v1/reranking": {
+    summary: "scores of texts for a question",
+    details:
+      "501 unless the server was started with `--reranking` and a reranker: a file with `cls` tensors. The best text first, each with " +
+      "`index` and `relevance_score`, or, where the texts came as `texts`, a bare list with `index` and `score` as text-embeddings-inference " +
+      "answers. A question and a text are put together by the file's template `rerank`, else one after the other with the tokens that the " +
+      "vocabulary wants, as llama-server does; all tokens are of the first type.",
+    fields: {
+      query: "The question",
+      documents: "The texts",
+      texts: "The texts, for an answer in the form of text-embeddings-inference",
+      top_n: "So many of the best; default: all",
+      return_text: "With `texts`: each text beside its score",
+    },
+  },
   "/tokenize": { summary: "ids of a text", details: '`{"tokens": [...]}`: ids, or `{id, piece}` with `with_pieces`.' },
   "/detokenize": { summary: "text of ids", details: '`{"content": "..."}`. An id outside the vocabulary is a 400.' },
   "POST /props": {

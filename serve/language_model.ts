@@ -46,7 +46,9 @@ export interface ServedModel {
     readonly experts: () => ResidencyStats | undefined;
   };
   /** How the file wants rows of tokens to become one; undefined: it does not say. */
-  readonly pooling?: Pooling | "rank" | undefined;
+  readonly pooling?: Pooling | undefined;
+  /** How a reranker wants a question and a text put together, `{query}` and `{document}`; undefined: one after the other. */
+  readonly rerankTemplate?: string | undefined;
   /** @internal */
   readonly engine: TokenEngine;
   /** @internal */
@@ -116,6 +118,7 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
     machine: { plan: engine.plan, experts: () => engine.residency?.stats },
     engine,
     pooling: poolingOf(metadata.int(`${metadata.str("general.architecture")}.pooling_type`, undefined)),
+    rerankTemplate: metadata.str("tokenizer.chat_template.rerank", undefined),
     tokenizer,
     chat: chatOf(model, options.chatTemplate),
     fim: {

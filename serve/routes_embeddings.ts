@@ -4,7 +4,7 @@
  */
 import { z } from "zod";
 import { type App, json } from "./app.ts";
-import { type Embedder, normalized } from "./embedder.ts";
+import { type Embedder, normalized, type Pooling } from "./embedder.ts";
 import { badRequest, notSupported } from "./errors.ts";
 import type { Exchange } from "./exchange.ts";
 import { promptsOf } from "./prompts.ts";
@@ -36,6 +36,9 @@ function embedderOf(app: App): Embedder {
   throw notSupported("This server does not support embeddings. Start it with `--embeddings`");
 }
 
+/** Rows of tokens, and scores: they stay as long as they are. */
+const NOT_VECTORS: ReadonlySet<Pooling> = new Set(["none", "rank"]);
+
 /** The vectors of a request's texts, and the tokens of all. */
 export async function embedInputs(
   app: App,
@@ -49,7 +52,7 @@ export async function embedInputs(
   const size = norm ?? app.settings.embdNormalize;
   const rows = await embedder.embed(inputs);
   return {
-    vectors: rows.map((of) => of.map((v) => embedder.pooling === "none" ? v : normalized(v, size))),
+    vectors: rows.map((of) => of.map((v) => NOT_VECTORS.has(embedder.pooling) ? v : normalized(v, size))),
     n_tokens: inputs.reduce((n, ids) => n + ids.length, 0),
   };
 }
@@ -83,11 +86,6 @@ export async function embedding(app: App, { body }: Exchange): Promise<Response>
   const name = typeof raw === "object" && raw !== null && "content" in raw ? "content" : "input";
   const { vectors } = await embedInputs(app, request[name], name, request.embd_normalize);
   return json(vectors.map((rows, index) => ({ index, embedding: rows.map((v) => Array.from(v)) })));
-}
-
-/** POST /rerank and its other names. */
-export function rerank(): Response {
-  throw notSupported("This server does not support reranking");
 }
 
 /** Little-endian floats. */

@@ -25,7 +25,8 @@ import { machine } from "./routes_machine.ts";
 import { health, model, models, props, slots } from "./routes_info.ts";
 import { infill, infillSchema } from "./infill.ts";
 import { control, controlSchema } from "./routes_control.ts";
-import { embedding, embeddings, embeddingSchema, embeddingsSchema, rerank } from "./routes_embeddings.ts";
+import { embedding, embeddings, embeddingSchema, embeddingsSchema } from "./routes_embeddings.ts";
+import { rerank, rerankSchema } from "./routes_rerank.ts";
 import { ollamaChatSchema, ollamaGenerateSchema } from "./ollama.ts";
 import {
   ollamaChat,
@@ -208,7 +209,12 @@ export const ROUTES: readonly Route[] = [
   },
   { method: "POST", paths: ["/v1/embeddings"], handler: embeddings, body: embeddingsSchema },
   { method: "POST", paths: ["/embedding", "/embeddings"], handler: embedding, body: embeddingSchema },
-  { method: "POST", paths: ["/rerank", "/reranking", "/v1/rerank", "/v1/reranking"], handler: rerank },
+  {
+    method: "POST",
+    paths: ["/rerank", "/reranking", "/v1/rerank", "/v1/reranking"],
+    handler: rerank,
+    body: rerankSchema,
+  },
   { method: "GET", paths: ["/api/version"], handler: ollamaVersion, errors: ollamaErrorBody },
   { method: "GET", paths: ["/api/tags"], handler: ollamaTags, errors: ollamaErrorBody },
   { method: "GET", paths: ["/api/ps"], handler: ollamaPs, errors: ollamaErrorBody },
@@ -387,15 +393,24 @@ function run(
 
 type Env = { Bindings: { exchange: Exchange } };
 
-/** @throws UsageError `usage.pooling` for a file whose vectors are scores */
+/** @throws UsageError `usage.pooling` for scores of a model that is no reranker, `usage.encoder` for answers of one that gives none */
 function embedderOf(model: ServedModel, n_seq: number, wanted: Pooling | "file" | undefined): Embedder | undefined {
-  if (wanted === undefined) return undefined;
+  const at = { file: model.path };
+  if (wanted === undefined) {
+    if (!model.engine.oneStep) return undefined;
+    throw new UsageError(
+      "usage.encoder",
+      `Cannot answer with ${model.path}: ${model.meta.architecture} gives vectors of texts only`,
+      { at, hint: "start it with --embeddings, or a reranker with --reranking" },
+    );
+  }
   const pooling = wanted === "file" ? model.pooling ?? "none" : wanted;
-  if (pooling === "rank") {
-    throw new UsageError("usage.pooling", `Cannot give vectors of ${model.path}: the file asks for pooling "rank"`, {
-      at: { file: model.path },
-      hint: "reranking is not supported; --pooling mean, cls or last gives vectors",
-    });
+  if (pooling === "rank" && model.engine.n_rank === 0) {
+    throw new UsageError(
+      "usage.pooling",
+      `Cannot rank with ${model.path}: pooling is "rank", and the file has no tensor "cls" or "cls.output"`,
+      { at, hint: "use a reranker; --pooling mean, cls or last gives vectors" },
+    );
   }
   return new Embedder(model.engine, { pooling, n_seq });
 }

@@ -51,6 +51,7 @@ export function tokenizerByIds(metadata: Metadata, n_vocab: number): Tokenizer {
     pre: "default",
     addBos: false,
     addEos: false,
+    addSep: false,
     addSpacePrefix: false,
     eogIds: new Set([ids.eos, ids.eot, ids.eom].filter((id) => id !== null)),
     warnings: [`${file} has no vocabulary (${found}): it takes and gives token ids only`],

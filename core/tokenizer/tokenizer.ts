@@ -135,6 +135,7 @@ class GgufTokenizer implements Tokenizer {
   readonly fim_sep: number | null;
   readonly addBos: boolean;
   readonly addEos: boolean;
+  readonly addSep: boolean;
   readonly addSpacePrefix: boolean;
   readonly eogIds: ReadonlySet<number>;
   readonly warnings: readonly string[];
@@ -171,6 +172,7 @@ class GgufTokenizer implements Tokenizer {
     this.eogIds = eogIds;
     this.addBos = pre?.forceBos || metadata.bool("tokenizer.ggml.add_bos_token", traits.addBos);
     this.addEos = metadata.bool("tokenizer.ggml.add_eos_token", traits.addEos);
+    this.addSep = metadata.bool("tokenizer.ggml.add_sep_token", this.model === "bert");
     this.addSpacePrefix = metadata.bool("tokenizer.ggml.add_space_prefix", traits.addSpacePrefix);
     this.partition = new SpecialPartition(specialTokens(metadata, vocab));
     this.encoder = this.makeEncoder(metadata, pre);

@@ -73,6 +73,8 @@ export interface Tokenizer extends SpecialIds {
   readonly addBos: boolean;
   /** Whether the vocabulary wants eos after a text. */
   readonly addEos: boolean;
+  /** Whether the vocabulary wants sep between two texts. */
+  readonly addSep: boolean;
   /** Whether a space is put before a text. */
   readonly addSpacePrefix: boolean;
   /** Ids that end a generation. */

@@ -152,7 +152,7 @@ Deno.test("a server for vectors refuses answers, a server for answers refuses ve
   });
 });
 
-Deno.test("the file's pooling is used where none is asked for; scores are refused by name", async () => {
+Deno.test("the file's pooling is used where none is asked for; scores of a model without a head for them are refused by name", async () => {
   const made = (n: number) =>
     writeFamilyModel(`${testFolder()}/pooling-${n}.gguf`, {
       ...FAMILY_MODELS.qwen3,
