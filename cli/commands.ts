@@ -5,6 +5,7 @@
 import type { Command } from "./command.ts";
 import { bench } from "./bench.ts";
 import { completions } from "./completions.ts";
+import { embed } from "./embed.ts";
 import { evaluate } from "./eval.ts";
 import { compareEvals } from "./eval_compare.ts";
 import { teach } from "./eval_teach.ts";
@@ -41,6 +42,7 @@ export const commands: readonly Command[] = [
   pull,
   run,
   serve,
+  embed,
   score,
   evaluate,
   teach,

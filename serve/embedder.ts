@@ -4,6 +4,8 @@
  * @module
  */
 import type { TokenEngine } from "../core/engine/types.ts";
+import { PAGE_SIZE } from "../core/plan/plan.ts";
+import { UsageError } from "../core/errors.ts";
 import { ApiError } from "./errors.ts";
 
 /** How rows of tokens become one. `rank`: a reranker's head makes scores of one of them. */
@@ -15,6 +17,28 @@ export const POOLINGS: readonly Pooling[] = ["none", "mean", "cls", "last", "ran
 /** The pooling that a file asks for; undefined where it asks for none that is known. */
 export function poolingOf(number: number | undefined): Pooling | undefined {
   return number === undefined ? undefined : POOLINGS[number];
+}
+
+/**
+ * How a model's rows are pooled.
+ * @param wanted "file": as the file says, and not at all where it says nothing.
+ * @throws UsageError `usage.pooling` for scores of a model that is no reranker
+ */
+export function choosePooling(
+  model: {
+    readonly path: string;
+    readonly pooling?: Pooling | undefined;
+    readonly engine: Pick<TokenEngine, "n_rank">;
+  },
+  wanted: Pooling | "file",
+): Pooling {
+  const pooling = wanted === "file" ? model.pooling ?? "none" : wanted;
+  if (pooling !== "rank" || model.engine.n_rank > 0) return pooling;
+  throw new UsageError(
+    "usage.pooling",
+    `Cannot rank with ${model.path}: pooling is "rank", and the file has no tensor "cls" or "cls.output"`,
+    { at: { file: model.path }, hint: "use a reranker; --pooling mean, cls or last gives vectors" },
+  );
 }
 
 export interface EmbedderOptions {
@@ -67,12 +91,13 @@ export class Embedder {
     this.#running = true;
     await null; // requests of the same moment go together
     while (this.#waiting.length > 0) {
-      // Of one step's rows: what is longer alone goes through in several.
+      // Of one step's rows, and of the pages there are: what is longer alone goes through in several.
       const jobs: Job[] = [];
-      let rows = 0;
+      let rows = 0, room = this.#engine.n_free;
       while (this.#waiting.length > 0 && jobs.length < this.#n_seq) {
         const next = this.#waiting[0].ids.length;
-        if (jobs.length > 0 && rows + next > this.#engine.n_ubatch) break;
+        room -= Math.ceil(next / PAGE_SIZE) * PAGE_SIZE;
+        if (jobs.length > 0 && (rows + next > this.#engine.n_ubatch || room < 0)) break;
         rows += next;
         jobs.push(this.#waiting.shift()!);
       }

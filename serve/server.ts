@@ -39,7 +39,7 @@ import {
   ollamaTags,
   ollamaVersion,
 } from "./routes_ollama.ts";
-import { Embedder, type Pooling } from "./embedder.ts";
+import { choosePooling, Embedder, type Pooling } from "./embedder.ts";
 import { predict } from "./routes_predict.ts";
 import { deleteStream, lookupSchema, lookupStreams, readStream } from "./routes_streams.ts";
 import { loraAdapters, setLoraAdapters } from "./routes_adapters.ts";
@@ -395,24 +395,15 @@ type Env = { Bindings: { exchange: Exchange } };
 
 /** @throws UsageError `usage.pooling` for scores of a model that is no reranker, `usage.encoder` for answers of one that gives none */
 function embedderOf(model: ServedModel, n_seq: number, wanted: Pooling | "file" | undefined): Embedder | undefined {
-  const at = { file: model.path };
   if (wanted === undefined) {
     if (!model.engine.oneStep) return undefined;
     throw new UsageError(
       "usage.encoder",
       `Cannot answer with ${model.path}: ${model.meta.architecture} gives vectors of texts only`,
-      { at, hint: "start it with --embeddings, or a reranker with --reranking" },
+      { at: { file: model.path }, hint: "start it with --embeddings, or a reranker with --reranking" },
     );
   }
-  const pooling = wanted === "file" ? model.pooling ?? "none" : wanted;
-  if (pooling === "rank" && model.engine.n_rank === 0) {
-    throw new UsageError(
-      "usage.pooling",
-      `Cannot rank with ${model.path}: pooling is "rank", and the file has no tensor "cls" or "cls.output"`,
-      { at, hint: "use a reranker; --pooling mean, cls or last gives vectors" },
-    );
-  }
-  return new Embedder(model.engine, { pooling, n_seq });
+  return new Embedder(model.engine, { pooling: choosePooling(model, wanted), n_seq });
 }
 
 function makeRouter(app: App, options: ServerOptions, life: { draining: boolean }): Hono<Env> {

@@ -66,6 +66,18 @@ for (const [name, model] of Object.entries(ENCODER_MODELS)) {
   });
 }
 
+Deno.test("texts that do not all fit into the cache go through one after the other", async () => {
+  const path = await encoderModel(`${testFolder()}/encoder.gguf`, "bert");
+  using opened = openBackend("cpu");
+  await withEngine(path, opened.backend, { n_ctx: 96 }, async (engine) => {
+    assert.equal(engine.n_free, 128, "two pages");
+    const texts = [70, 3, 90, 65].map((n) => Int32Array.from({ length: n }, (_, i) => (i * 7) % 90));
+    const embedder = new Embedder(engine, { pooling: "mean", n_seq: 4 });
+    assert.deepEqual((await embedder.embed(texts)).map((v) => v.length), [1, 1, 1, 1]);
+    assert.equal(engine.n_free, 128);
+  });
+});
+
 Deno.test("an encoder refuses to continue a text, to take it in two steps, and to rank without a head", async () => {
   const path = await encoderModel(`${testFolder()}/encoder.gguf`, "bert");
   using opened = openBackend("cpu");

@@ -12,7 +12,7 @@
 import type { Ops, T, Weights } from "../program/program.ts";
 import type { Architecture } from "./architecture.ts";
 import { type DecoderSpec, gatedFfn, layerNorm, plainFfn, readDecoderSpec, selfAttention } from "./decoder.ts";
-import { embedText } from "./encoder.ts";
+import { embedText, wantEncoder } from "./encoder.ts";
 import type { Keys } from "./keys.ts";
 import { moeFfn, type MoeSpec, readMoe } from "./moe.ts";
 
@@ -26,6 +26,7 @@ interface BertSpec extends DecoderSpec {
 }
 
 function spec(k: Keys): BertSpec {
+  wantEncoder(k);
   const s = readDecoderSpec(k), learned = k.arch === "bert";
   return {
     ...s,

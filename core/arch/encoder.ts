@@ -5,6 +5,12 @@
 import type { Ops, T } from "../program/program.ts";
 import { embed, layerNorm } from "./decoder.ts";
 import type { Spec } from "./architecture.ts";
+import type { Keys } from "./keys.ts";
+
+/** What an encoder's file must say of itself. @throws {ModelError} `model.key_value`, `model.key_type` */
+export function wantEncoder(k: Keys): void {
+  k.want(!k.bool("attention.causal", false), "attention.causal", true, "false: each token sees the whole text");
+}
 
 /**
  * Normed embeddings of the tokens, with those of types and positions where the file has them: `[n_embd, n_tok]`.

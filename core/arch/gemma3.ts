@@ -20,6 +20,7 @@ import {
   selfAttention,
   slidingLayers,
 } from "./decoder.ts";
+import { wantEncoder } from "./encoder.ts";
 import type { Keys } from "./keys.ts";
 import { readRope, type Rope } from "./rope.ts";
 
@@ -96,6 +97,7 @@ export const gemma3: Architecture<Gemma3Spec> = { names: ["gemma2", "gemma3"], s
 const DENSE = ["dense_2", "dense_3"];
 
 function embeddingSpec(k: Keys): EmbeddingSpec {
+  wantEncoder(k);
   const s = spec(k);
   const dense = DENSE.map((name) => k.file.has(`${name}.weight`) ? k.u32(`${name}_feat_out`) : 0);
   for (const name of DENSE) k.u32(`${name}_feat_in`, 0);

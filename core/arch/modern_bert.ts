@@ -10,7 +10,7 @@ import type { GateKind } from "../program/ops.ts";
 import type { Ops, T } from "../program/program.ts";
 import type { Architecture } from "./architecture.ts";
 import { type DecoderSpec, fusedFfn, layerNorm, readDecoderSpec, selfAttention } from "./decoder.ts";
-import { embedText } from "./encoder.ts";
+import { embedText, wantEncoder } from "./encoder.ts";
 import type { Keys } from "./keys.ts";
 import { readRope, type Rope } from "./rope.ts";
 
@@ -29,6 +29,7 @@ const ACTS: Readonly<Record<string, GateKind>> = {
 };
 
 function spec(k: Keys): ModernBertSpec {
+  wantEncoder(k);
   const s = readDecoderSpec(k), window = k.u32("attention.sliding_window", 0);
   const period = k.u32("attention.sliding_window_pattern", 3), act = k.str("hidden_activation", "gelu");
   k.want(period >= 1, "attention.sliding_window_pattern", period, "at least 1");

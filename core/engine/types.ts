@@ -16,7 +16,7 @@ export type TokenRequest<S extends TokenSequence = TokenSequence> =
   & { readonly sequence: S };
 
 export interface TokenEngine<S extends TokenSequence = TokenSequence>
-  extends Pick<Engine, "n_vocab" | "n_ctx" | "n_ubatch" | "topK" | "oneStep" | "n_rank"> {
+  extends Pick<Engine, "n_vocab" | "n_ctx" | "n_ubatch" | "topK" | "oneStep" | "n_rank" | "n_free"> {
   /** Experts that come and go; undefined where all are resident. */
   readonly residency?: Pick<Residency, "stats" | "reset"> | undefined;
   /** @param adapters How much of each of the model's adapters; what the engine was told where left out. */

@@ -169,6 +169,7 @@ const NO_FIM = { prefix: null, suffix: null, middle: null, repository: null, sep
 export class FakeEngine implements TokenEngine<FakeSequence> {
   readonly oneStep = false;
   readonly n_rank = 0;
+  readonly n_free = Infinity;
   readonly n_vocab = N_VOCAB;
   readonly n_ctx: number;
   readonly n_ubatch: number;
