@@ -129,6 +129,7 @@ export function writeCheckpoint(dir: string, c: TestCheckpoint): void {
   const files = { ...tokenizerFiles(), "config.json": c.config, ...c.files };
   for (const [name, content] of Object.entries(files)) {
     if (content === undefined) continue;
+    if (name.includes("/")) Deno.mkdirSync(`${dir}/${name.slice(0, name.lastIndexOf("/"))}`, { recursive: true });
     Deno.writeTextFileSync(`${dir}/${name}`, typeof content === "string" ? content : JSON.stringify(content, null, 1));
   }
   const n = c.shards ?? 1;

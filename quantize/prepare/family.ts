@@ -27,6 +27,8 @@ export interface CheckpointFacts {
   /** Values of a small tensor of 64-bit integers. */
   integers(suffix: string): bigint[] | undefined;
   shape(suffix: string): readonly number[] | undefined;
+  /** A JSON file of the folder, undefined where there is none. */
+  json(file: string): unknown;
   /** The keys `tokenizer.*` of the file. */
   vocabulary(): Metadata;
 }

@@ -34,6 +34,10 @@ export class Keys {
     this.metadata.set(this.#name(key), ggufValue.i32s(values));
     return this;
   }
+  strs(key: string, values: readonly string[]): this {
+    this.metadata.set(this.#name(key), ggufValue.strs(values));
+    return this;
+  }
   f32s(key: string, values: readonly number[]): this {
     this.metadata.set(this.#name(key), ggufValue.f32s(values));
     return this;

@@ -146,6 +146,7 @@ function checkpointFacts(checkpoint: Checkpoint, vocabulary: () => Metadata): Ch
       return Array.from({ length: bytes.length / 8 }, (_, i) => view.getBigInt64(i * 8, true));
     },
     shape: (suffix) => find(suffix)?.shape,
+    json: (file) => checkpoint.json(file),
     vocabulary,
   };
 }

@@ -86,6 +86,7 @@ const LLAMA_CLASSES: ReadonlySet<string> = new Set([
 
 const GLM_CLASS = /^(Glm4MoeFor|Glm4vMoeFor|Glm4MoeLiteFor|GlmMoeDsaFor|Glm5NextFor|ChatGLM)/;
 const GEMMA_CLASS = /^Gemma/;
+const MODERN_BERT_CLASS = /^ModernBert/;
 const T5_CLASS = /^(T5|MT5|UMT5)/;
 
 /**
@@ -124,6 +125,7 @@ class Reader {
     else if (type === "Unigram") this.readUnigramJson(tokenizer!);
     else if (tokenizer && isSpacedBpe(tokenizer)) this.readSpacedBpe(tokenizer);
     else this.readByteLevel(tokenizer ?? this.tokenizerFromParts());
+    if (MODERN_BERT_CLASS.test(this.architecture)) this.wrapTexts();
     const value = (key: string) => this.entries.find(([name]) => name === `tokenizer.ggml.${key}`)?.[1].value;
     return {
       model: value("model") as string,
@@ -132,6 +134,16 @@ class Reader {
       entries: this.entries,
       warnings: this.warnings,
     };
+  }
+
+  /** The keys that put tokens around texts come first; a file that says nothing has them all. */
+  private wrapTexts(): void {
+    const keys = ["bos", "eos", "sep"].map((kind) => `tokenizer.ggml.add_${kind}_token`);
+    const first = keys.map((key): Entry => {
+      const at = this.entries.findIndex(([name]) => name === key);
+      return at < 0 ? [key, ggufValue.bool(true)] : this.entries.splice(at, 1)[0];
+    });
+    this.entries.unshift(...first);
   }
 
   private add(key: string, value: GgufValue): void {

@@ -6,6 +6,7 @@ import type { Config } from "../config.ts";
 import type { Family } from "../family.ts";
 import type { Rules } from "../rules.ts";
 import { mapF32, type View } from "../view.ts";
+import { poolingType } from "../pooling.ts";
 import { attentionRules, denseRules } from "./llama.ts";
 
 export const plusOne = (v: View): View => mapF32(v, (x) => Math.fround(x + 1));
@@ -80,5 +81,19 @@ export const GEMMA3: Family = {
   keys(k, c) {
     k.f32("final_logit_softcapping", c.num("final_logit_softcapping"));
     if (c.int("sliding_window_pattern") !== 1) k.u32("attention.sliding_window", c.needInt("sliding_window"));
+  },
+};
+
+/** EmbeddingGemma: as Gemma 3, with the pooling and the matrices that sentence-transformers keeps beside the model. */
+export const GEMMA_EMBEDDING: Family = {
+  classes: ["Gemma3TextModel"],
+  arch: "gemma-embedding",
+  ...(GEMMA3.defaults ? { defaults: GEMMA3.defaults } : {}),
+  rename: (name) => /^(embed_tokens|layers|norm)\./.test(name) ? `model.${name}` : name,
+  rules: GEMMA3.rules,
+  keys(k, c, _, facts) {
+    k.f32("final_logit_softcapping", c.num("final_logit_softcapping"))
+      .u32("attention.sliding_window", c.needInt("sliding_window"))
+      .u32("pooling_type", poolingType(facts));
   },
 };

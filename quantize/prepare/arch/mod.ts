@@ -6,6 +6,7 @@ import { unpublished } from "../../../core/arch/unpublished.ts";
 import { ModelError } from "../../../core/errors.ts";
 import type { Config } from "../config.ts";
 import type { Family } from "../family.ts";
+import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE, ROBERTA } from "./bert.ts";
 import { DEEPSEEK2, DEEPSEEK32 } from "./deepseek.ts";
 import { DEEPSEEK4 } from "./deepseek4.ts";
 import { DEEPSEEK41 } from "./deepseek41.ts";
@@ -13,7 +14,7 @@ import { ERNIE4_5, ERNIE4_5_MOE } from "./ernie.ts";
 import { COHERE2, DOTS1, NEMOTRON, PHI3, SEED_OSS, SMOLLM3, STABLELM, STARCODER2 } from "./everyday.ts";
 import { EXAONE4 } from "./exaone.ts";
 import { FALCON_H1 } from "./falcon.ts";
-import { GEMMA2, GEMMA3 } from "./gemma.ts";
+import { GEMMA2, GEMMA3, GEMMA_EMBEDDING } from "./gemma.ts";
 import { GEMMA3N, GEMMA4 } from "./gemma4.ts";
 import { GLM4, GLM4MOE, GLM4MOE_LITE, GLM5_NEXT, GLM_DSA } from "./glm.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
@@ -86,6 +87,12 @@ export const FAMILIES: readonly Family[] = [
   GEMMA4,
   NEMOTRON_H,
   NEMOTRON_H_MOE,
+  BERT,
+  ROBERTA,
+  NOMIC_BERT,
+  NOMIC_BERT_MOE,
+  MODERN_BERT,
+  GEMMA_EMBEDDING,
 ];
 
 /**

@@ -3,8 +3,9 @@
  * @module
  */
 import type { Config } from "../config.ts";
-import type { Family } from "../family.ts";
+import type { CheckpointFacts, Family } from "../family.ts";
 import type { Keys } from "../keys.ts";
+import { poolingType } from "../pooling.ts";
 import type { Rules } from "../rules.ts";
 import { attentionRules, denseRules, normRules, trunkRules } from "./llama.ts";
 import { expertRules, routerRules, sharedExpertRules, sharedGateRule, stackedExpertRules } from "./moe.ts";
@@ -38,6 +39,15 @@ function windowKeys(k: Keys, c: Config): void {
     .bools("attention.sliding_window_pattern", Array.from({ length: c.n_layer }, (_, il) => isWindow(il)));
 }
 
+/** Windows, and how vectors are pooled where the release gives them. */
+function vectorKeys(k: Keys, c: Config, _: number, facts: CheckpointFacts): void {
+  windowKeys(k, c);
+  k.u32("pooling_type", poolingType(facts));
+}
+
+/** Embedding models leave out the name of the part that is all they have. */
+const underModel = (name: string) => /^(embed_tokens|layers|norm)\./.test(name) ? `model.${name}` : name;
+
 export const QWEN2: Family = {
   classes: ["Qwen2ForCausalLM"],
   arch: "qwen2",
@@ -48,7 +58,8 @@ export const QWEN2: Family = {
     attentionRules(r, c, false);
     denseRules(r, c);
   },
-  keys: windowKeys,
+  rename: underModel,
+  keys: vectorKeys,
 };
 
 export const QWEN2MOE: Family = {
@@ -77,7 +88,8 @@ export const QWEN3: Family = {
     QWEN2.rules(r, c, options);
     headNormRules(r, c);
   },
-  keys: windowKeys,
+  rename: underModel,
+  keys: vectorKeys,
 };
 
 export const QWEN3MOE: Family = {
