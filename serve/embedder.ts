@@ -4,7 +4,7 @@
  * @module
  */
 import type { TokenEngine } from "../core/engine/types.ts";
-import { PAGE_SIZE } from "../core/plan/plan.ts";
+import { PAGE_SIZE } from "../core/plan/cache.ts";
 import { UsageError } from "../core/errors.ts";
 import { ApiError } from "./errors.ts";
 

@@ -254,6 +254,25 @@ export const FAMILY_MODELS: Readonly<Record<string, FamilyModel>> = {
     },
     with: /attn_[qkv]\.bias|attn_[qk]_norm|exp_probs_b|^output\.weight/,
   },
+  phimoe: {
+    arch: "phimoe",
+    keys: { expert_count: 6, expert_used_count: 2 },
+    with: /attn_(q|k|v|output)\.bias|_norm\.bias|^output\.(weight|bias)/,
+  },
+  "minimax-m3": {
+    arch: "minimax-m3",
+    keys: {
+      ...V3_EXPERTS,
+      block_count: 3,
+      "rope.dimension_count": 16,
+      "attention.indexer.head_count": 3,
+      "attention.indexer.key_length": 32,
+      "attention.indexer.top_k": 64,
+      "attention.indexer.block_size": 8,
+      "attention.indexer.local_blocks": 1,
+    },
+    with: /exp_probs_b|^output\.weight|^blk\.[12]\.indexer/,
+  },
   "minimax-m2": {
     arch: "minimax-m2",
     keys: { ...EXPERTS, "rope.dimension_count": 16, expert_gating_func: 2 },

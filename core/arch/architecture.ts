@@ -17,7 +17,7 @@ export interface Spec {
   readonly n_embd: number;
   readonly n_vocab: number;
   readonly n_ctx_train: number;
-  /** Positions that the model has learned: a text cannot be longer. Left out: any. */
+  /** Tokens that a text has at most: the positions that were learned, or the reach of what is computed here. Left out: any number. */
   readonly n_position?: number;
 }
 

@@ -32,6 +32,7 @@ import { lfm2 } from "./lfm2.ts";
 import { llama } from "./llama.ts";
 import { llama4 } from "./llama4.ts";
 import { mamba } from "./mamba.ts";
+import { minimaxM3 } from "./minimax_m3.ts";
 import { mimo2 } from "./mimo2.ts";
 import { minicpm3 } from "./minicpm3.ts";
 import { minimaxM2 } from "./minimax_m2.ts";
@@ -40,6 +41,7 @@ import { nemotron } from "./nemotron.ts";
 import { nemotronH } from "./nemotron_h.ts";
 import { olmo2 } from "./olmo2.ts";
 import { phi3 } from "./phi3.ts";
+import { phimoe } from "./phimoe.ts";
 import { qwen2 } from "./qwen2.ts";
 import { qwen3 } from "./qwen3.ts";
 import { qwen3next } from "./qwen3next.ts";
@@ -98,6 +100,8 @@ export const ARCHITECTURES: readonly Architecture<any>[] = [
   bert,
   modernBert,
   gemmaEmbedding,
+  phimoe,
+  minimaxM3,
 ];
 
 /** @throws {ModelError} `model.architecture` when the file's architecture is not known */

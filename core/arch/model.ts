@@ -12,6 +12,7 @@ import {
   type Collected,
   Ops,
   type Program,
+  type T,
   type WeightDesc,
 } from "../program/program.ts";
 import { onlyDevice, type Placement, placeProgram } from "../program/place.ts";

@@ -180,6 +180,6 @@ export function planEngine(
     n_ubatch: rows,
     n_out,
     topK,
-    contextReason: n_ctx < asked ? `the model has learned ${n_ctx} positions` : chosen?.reason,
+    contextReason: n_ctx < asked ? `${model.spec.arch} takes no more than ${n_ctx} here` : chosen?.reason,
   };
 }

@@ -1,12 +1,12 @@
 /** Checkpoints of encoders: files as llama.cpp's converter writes them, and vectors of the released code. */
 import assert from "node:assert/strict";
-import { openBackend } from "../../ffi/mod.ts";
-import { Embedder, normalized } from "../../serve/embedder.ts";
-import { withEngine } from "../../tests/logits_checks.ts";
-import { repoDir } from "../../tests/shared.ts";
-import { ENCODERS, testEncoder } from "./_encoders.ts";
-import { sha256, withFolder, writeCheckpoint } from "./_testing.ts";
-import { prepare } from "./mod.ts";
+import { openBackend } from "../ffi/mod.ts";
+import { Embedder, normalized } from "../serve/embedder.ts";
+import { withEngine } from "./logits_checks.ts";
+import { repoDir } from "./shared.ts";
+import { ENCODERS, testEncoder } from "../quantize/prepare/_encoders.ts";
+import { sha256, withFolder, writeCheckpoint } from "../quantize/prepare/_testing.ts";
+import { prepare } from "../quantize/prepare/mod.ts";
 
 const read = (name: string) => JSON.parse(Deno.readTextFileSync(`${repoDir}tests/goldens/prepare/${name}.json`));
 const { sums }: { sums: Record<string, string> } = read("encoders");
