@@ -82,8 +82,6 @@ Deno.test("an encoder refuses to continue a text, to take it in two steps, and t
   const path = await encoderModel(`${testFolder()}/encoder.gguf`, "bert");
   using opened = openBackend("cpu");
   await withEngine(path, opened.backend, { n_ctx: 100_000, n_ubatch: 64 }, async (engine) => {
-    assert.equal(engine.n_ctx, 512, "it has learned so many positions");
-    assert.match(engine.contextReason!, /no more than 512/);
     using sequence = engine.createSequence();
     const step = (n: number, want?: "candidates" | "hidden" | "rank") =>
       engine.step([{ sequence, tokens: new Int32Array(n), output: "all", ...(want ? { want } : {}) }]);
