@@ -4,6 +4,9 @@
  * Each turn of the loop seats waiting jobs, then builds one step of at most `n_ubatch` rows: first one row for every
  * answer under way, then chunks of prompts in what is left, shared evenly. So a long prompt slows the others and never
  * stalls them. Steps are short, so that a disconnected client frees its slot soon.
+ *
+ * Where all slots are busy, prompts that are only scored are guests: they share the steps of the others without a slot, as many as one
+ * step has rows and the cache has pages for, and leave nothing behind.
  * @module
  */
 import type { DraftCounts, Drafter } from "../core/draft/drafter.ts";
@@ -111,8 +114,13 @@ const MIN_CHUNK = 32;
 /** Floats of whole rows of logits that one step may bring back. */
 const MAX_LOGITS = 1 << 24;
 
+/** The id of a seat that is no slot. */
+const GUEST = -1;
+
 export class Scheduler {
   readonly slots: readonly Slot[];
+  /** Seats beyond the slots. */
+  #guests: Slot[] = [];
   readonly counters: SchedulerCounters = {
     n_jobs: 0,
     n_prompt_tokens: 0,
@@ -176,9 +184,13 @@ export class Scheduler {
     return this.#asleep;
   }
 
-  /** Jobs in a slot. */
+  /** Jobs that are seated. */
   get n_active(): number {
-    return this.slots.filter((slot) => slot.run !== undefined).length;
+    return this.#active().length;
+  }
+
+  #active(): Slot[] {
+    return [...this.slots, ...this.#guests].filter((slot) => slot.run !== undefined);
   }
 
   /**
@@ -306,7 +318,7 @@ export class Scheduler {
   }
 
   #busy(): boolean {
-    return this.#queue.length > 0 || this.#chores.length > 0 || this.slots.some((slot) => slot.run !== undefined);
+    return this.#queue.length > 0 || this.#chores.length > 0 || this.n_active > 0;
   }
 
   #cancel(run: Run): void {
@@ -329,7 +341,7 @@ export class Scheduler {
   async #run(): Promise<void> {
     while (!this.#stopped) {
       await this.#guess();
-      for (const slot of this.slots) if (slot.run?.cancelled) this.#finish(slot, { kind: "cancelled" });
+      for (const slot of this.#active()) if (slot.run!.cancelled) this.#finish(slot, { kind: "cancelled" });
       if (this.#asleep && this.#busy()) {
         await this.#awaken();
         continue;
@@ -357,10 +369,8 @@ export class Scheduler {
     const error = unavailable("shutting_down", "The server stopped before the request was finished");
     this.#failWaiting(error);
     this.promptCache?.clear();
-    for (const slot of this.slots) {
-      if (slot.run !== undefined) this.#finish(slot, { kind: "failed", error });
-      slot.forget();
-    }
+    for (const slot of this.#active()) this.#finish(slot, { kind: "failed", error });
+    for (const slot of this.slots) slot.forget();
     this.#announceIdle();
   }
 
@@ -400,11 +410,11 @@ export class Scheduler {
 
   /**
    * Gives free slots to waiting jobs, first come first served. One that insists on a busy slot, or takes over a prompt that
-   * is not computed yet, lets others pass.
+   * is not computed yet, lets others pass. So does one that no slot is free for, to those that can be guests.
    */
   #seat(): void {
     if (this.#queue.some((run) => run.parked)) return; // the cache has no room for one more
-    for (let i = 0; i < this.#queue.length && this.slots.some((slot) => slot.run === undefined);) {
+    for (let i = 0; i < this.#queue.length && (this.#hasFreeSlot() || this.#engine.hasRoom !== undefined);) {
       const run = this.#queue[i];
       if (run.follows) {
         i++;
@@ -412,7 +422,7 @@ export class Scheduler {
       }
       let slot: Slot | undefined;
       try {
-        slot = this.#chooseSlot(run);
+        slot = this.#hasFreeSlot() ? this.#chooseSlot(run) : this.#guestSeat(run);
       } catch (error) { // an error of the engine, such as in a fork: this job fails, the loop continues
         this.#queue.splice(i, 1);
         this.#end(run, { kind: "failed", error });
@@ -431,10 +441,41 @@ export class Scheduler {
         run.times.started = performance.now();
         run.n_cached = slot.n_computed;
         this.counters.n_cached_tokens += run.n_cached;
-        if (run.job.speculative) run.draft = this.#guesses?.drafter.open(run.n_cached);
+        if (run.job.speculative && slot.id !== GUEST) run.draft = this.#guesses?.drafter.open(run.n_cached);
         run.job.onStart(slot.id, run.n_cached);
       }
     }
+  }
+
+  #hasFreeSlot(): boolean {
+    return this.slots.some((slot) => slot.run === undefined);
+  }
+
+  /**
+   * A seat beyond the slots for a run that is done when its prompt is computed. All guests together have no more rows than a step, and
+   * nobody who is seated lacks a page for them.
+   */
+  #guestSeat(run: Run): Slot | undefined {
+    const { job } = run;
+    if (!job.promptRows || job.maxTokens > 1 || job.slotId !== undefined) return undefined;
+    const rows = this.#guests.reduce((n, guest) => n + guest.n_pending, run.tokens.length);
+    if (rows > this.#engine.n_ubatch) return undefined;
+    const guest = new Slot(GUEST);
+    guest.sequence = this.#engine.createSequence(job.adapters);
+    const seated = this.#active().map((slot) => ({ sequence: slot.sequence!, n: slot.n_pending }));
+    if (!this.#engine.hasRoom?.([...seated, { sequence: guest.sequence, n: run.tokens.length }])) {
+      guest.forget();
+      return undefined;
+    }
+    this.#guests.push(guest);
+    return guest;
+  }
+
+  /** A guest's seat goes with it. */
+  #leave(slot: Slot): void {
+    if (slot.id !== GUEST) return;
+    slot.forget();
+    this.#guests = this.#guests.filter((guest) => guest !== slot);
   }
 
   /**
@@ -511,7 +552,7 @@ export class Scheduler {
 
   /** The next step: answers first, then prompts in the rows left. */
   #compose(): Work[] {
-    const active = this.slots.filter((slot) => slot.run !== undefined);
+    const active = this.#active();
     // The longest unserved first, which matters only when there are more answers than rows.
     active.sort((a, b) => a.lastUse - b.lastUse);
     const work: Work[] = [];
@@ -679,7 +720,7 @@ export class Scheduler {
       this.#giveUp(idle.reduce((a, b) => (b.lastUse < a.lastUse ? b : a)));
       return;
     }
-    const active = this.slots.filter((slot) => slot.run !== undefined);
+    const active = this.#active();
     const youngest = active.reduce((a, b) => (b.run!.id > a.run!.id ? b : a));
     const run = youngest.run!;
     if (active.length === 1) {
@@ -689,6 +730,7 @@ export class Scheduler {
     }
     youngest.release();
     youngest.forget();
+    this.#leave(youngest);
     run.parked = true;
     run.n_owed = 0;
     this.#queue.unshift(run);
@@ -699,6 +741,7 @@ export class Scheduler {
     if (run === undefined) return;
     slot.release();
     slot.lastUse = ++this.#clock;
+    this.#leave(slot);
     this.#end(run, outcome);
   }
 
@@ -708,6 +751,7 @@ export class Scheduler {
     if (run === undefined) return;
     slot.release();
     slot.forget();
+    this.#leave(slot);
     this.#end(run, outcome);
   }
 

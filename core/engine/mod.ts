@@ -279,6 +279,16 @@ export class Engine implements Disposable {
   }
 
   /**
+   * Whether all caches have pages for these tokens of these sequences, without dropping anything.
+   * @internal
+   */
+  hasRoom(wanted: readonly { readonly sequence: Sequence; readonly n: number }[]): boolean {
+    return this.#pools.every((pool, i) =>
+      wanted.reduce((pages, { sequence, n }) => pages + sequence.lists[i].wanted(n), 0) <= pool.n_free
+    );
+  }
+
+  /**
    * Runs the requests' tokens, in as few native steps of `n_ubatch` rows as they fit in. One call at a time; a sequence may
    * appear once.
    *

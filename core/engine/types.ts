@@ -21,6 +21,8 @@ export interface TokenEngine<S extends TokenSequence = TokenSequence>
   readonly residency?: Pick<Residency, "stats" | "reset"> | undefined;
   /** @param adapters How much of each of the model's adapters; what the engine was told where left out. */
   createSequence(adapters?: readonly number[]): S;
+  /** Whether there are pages for these tokens besides what is cached; where left out nobody may count on it. */
+  hasRoom?(wanted: readonly { readonly sequence: S; readonly n: number }[]): boolean;
   /** A sequence as data. Not while a step runs. */
   snapshot(sequence: S): Snapshot;
   /** @throws EngineError `engine.no_pages`, `engine.snapshot`. Not while a step runs. */

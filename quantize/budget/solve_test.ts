@@ -47,6 +47,22 @@ Deno.test("solveBudget() takes the best of everything where there is room, and s
   assert.ok(some.loss <= 1.1 * best.loss, `${some.loss} against ${best.loss}`);
 });
 
+Deno.test("solveBudget() finds what the steps of the hulls miss, also where that is smaller", () => {
+  const of = (...pairs: [number, number][]) => pairs.map(([cost, loss]) => ({ cost, loss }));
+  const tensors = [
+    of([40, 562], [19, 947], [14, 398], [3, 975], [19, 488]),
+    of([18, 71]),
+    of([38, 318], [25, 639], [8, 761], [34, 707], [27, 941]),
+    of([34, 806], [15, 41], [21, 922], [35, 37]),
+    of([32, 340], [34, 451], [39, 795]),
+    of([13, 447], [8, 303], [32, 236], [10, 334], [34, 370]),
+  ];
+  const best = solveBudget(tensors, 123)!, hulls = solveBudget(tensors, 123, 0)!;
+  assert.deepEqual([best.loss, best.cost, best.isBest], [1792, 112, true]);
+  assert.deepEqual([hulls.loss, hulls.cost, hulls.isBest], [1847, 119, false]);
+  assert.equal(bruteForce(tensors, 123), 1792);
+});
+
 Deno.test("solveBudget() takes what the convex hull leaves out", () => {
   // The middle choice lies above the line between the others, and is the only one that fits.
   const tensors = [[{ cost: 10, loss: 100 }, { cost: 15, loss: 90 }, { cost: 20, loss: 0 }]];

@@ -1,9 +1,7 @@
 import assert from "node:assert/strict";
 import fc from "npm:fast-check@4.11.0";
-import { BloomeryError, NativeError } from "../../core/errors.ts";
+import { BloomeryError } from "../../core/errors.ts";
 import { ggmlType } from "../../core/gguf/types.ts";
-import type { Candidate } from "./candidates.ts";
-import { measure } from "./measure.ts";
 import { measureDifference, type MeasureFile, parseMeasure, writeMeasure } from "./measure_file.ts";
 
 const FILE: MeasureFile = {
@@ -108,58 +106,4 @@ Deno.test("measureDifference() lets names differ, and nothing else", () => {
   assert.match(measureDifference(job, { ...job, by: "error" })!, /^by was kl/);
   assert.match(measureDifference(job, { ...job, over: { ...job.over, bos: true } })!, /^bos was false, now it is true/);
   assert.match(measureDifference(job, { ...job, over: { rows: 1 } })!, /was|now/);
-});
-
-Deno.test("measure() leaves out a type that cannot hold a tensor, and stops behind a loss", async () => {
-  const types = ["q2_K", "q4_K", "q8_0"].map(ggmlType);
-  const candidate = (name: string) =>
-    ({
-      name,
-      types,
-      importance: undefined,
-      source: { name, ne: [256, 4], type: ggmlType("f32"), shard: 0 },
-    }) as Candidate;
-  const all = [candidate("a"), candidate("b")], warnings: string[] = [], steps: number[][] = [];
-  const whole = await measure({
-    job: FILE.job,
-    candidates: all,
-    lossOf: ({ name }, type) => {
-      if (name === "b" && type.name === "q4_K") return Promise.reject(new NativeError("native.data", "too large"));
-      return Promise.resolve({ mean: type.name === "q8_0" ? -1e-12 : 1, se: null });
-    },
-    onWarning: (text) => warnings.push(text),
-    onLoss: (...step) => steps.push(step),
-  });
-  assert.deepEqual(whole.tensors.map((t) => t.losses.map((l) => [l.type.name, l.loss])), [
-    [["q2_K", 1], ["q4_K", 1], ["q8_0", 0]],
-    [["q2_K", 1], ["q8_0", 0]],
-  ]);
-  assert.deepEqual(warnings, ["b cannot become q4_K: too large"]);
-  assert.deepEqual([steps[0], steps.at(-1)], [[0, 6, 0], [6, 6, 0]]);
-
-  const stop = new AbortController(), seen: string[] = [];
-  let last: MeasureFile | undefined;
-  await assert.rejects(measure({
-    job: FILE.job,
-    candidates: all,
-    lossOf: ({ name }, type) => {
-      seen.push(`${name} ${type.name}`);
-      if (name === "b") stop.abort();
-      return Promise.resolve({ mean: 1, se: null });
-    },
-    onTensor: (file) => last = file,
-    signal: stop.signal,
-  }));
-  assert.deepEqual(seen, ["a q2_K", "a q4_K", "a q8_0", "b q2_K"]);
-  assert.deepEqual(last!.tensors.map((t) => t.name), ["a"]);
-  const rest: string[] = [];
-  const from: number[][] = [];
-  await measure({
-    job: FILE.job,
-    candidates: all,
-    from: last,
-    lossOf: ({ name }) => (rest.push(name), Promise.resolve({ mean: 1, se: null })),
-    onLoss: (...step) => from.push(step),
-  });
-  assert.deepEqual([rest, from[0]], [["b", "b", "b"], [3, 6, 3]]);
 });

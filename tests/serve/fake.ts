@@ -198,6 +198,11 @@ export class FakeEngine implements TokenEngine<FakeSequence> {
     return new FakeSequence(this, adapters);
   }
 
+  hasRoom(wanted: readonly { readonly sequence: FakeSequence; readonly n: number }[]): boolean {
+    const cached = [...this.sequences].reduce((n, s) => n + s.length, 0);
+    return wanted.reduce((sum, { n }) => sum + n, cached) <= this.#n_cache;
+  }
+
   snapshot(sequence: FakeSequence): Snapshot {
     if (this.#busy) throw new Error("a snapshot while a step runs");
     return {

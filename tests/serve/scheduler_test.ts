@@ -247,6 +247,71 @@ Deno.test("Scheduler gives every row of a prompt, in chunks, with its target's l
   });
 });
 
+/** Prompts of 10 tokens that are scored, each with the log-probabilities of its rows. */
+function scores(n: number): { r: Recorded; rows: number[] }[] {
+  return Array.from({ length: n }, (_, i) => {
+    const rows: number[] = [];
+    const onPromptRow = (position: number, row: Row) => void (rows[position] = row.targetLogprob);
+    return { r: record(letters(10, i), i % 2, { promptRows: true, onPromptRow }), rows };
+  });
+}
+
+async function scoresAlone(n: number): Promise<number[][]> {
+  const all = scores(n);
+  for (const { r } of all) {
+    await withScheduler({ n_slots: 1 }, async (scheduler) => {
+      scheduler.submit(r.job);
+      await r.ended;
+    });
+  }
+  return all.map(({ rows }) => rows);
+}
+
+Deno.test("Scheduler lets prompts that are only scored share steps beyond the slots", async () => {
+  const want = await scoresAlone(9);
+  await withScheduler({ n_slots: 1, n_ubatch: 64 }, async (scheduler, engine) => {
+    const answer = record(letters(20), 100), next = record(letters(5, 1), 3), all = scores(9);
+    for (const { job } of [answer, next, ...all.map(({ r }) => r)]) scheduler.submit(job);
+    assert.deepEqual((await Promise.all(all.map(({ r }) => r.ended))).map((o) => o.kind), all.map(() => "length"));
+    assert.ok(answer.tokens.length < 100 && next.slot === -1, "the answer is under way, and what wants a slot waits");
+    assert.deepEqual(all.map(({ rows }) => rows), want);
+    assert.deepEqual(all.map(({ r }) => r.slot), all.map(() => -1));
+    assert.deepEqual(scheduler.views().map((v) => v.is_processing), [true]);
+    // At least six of ten rows go together in a step of 64.
+    assert.ok(Math.max(...engine.log.map((rows) => rows.length)) >= 7);
+    await answer.ended;
+    await next.ended;
+    assert.deepEqual([answer.tokens, next.tokens], [await alone(letters(20), 100), await alone(letters(5, 1), 3)]);
+    assert.deepEqual([answer.slot, next.slot], [0, 0]);
+  });
+});
+
+Deno.test("Scheduler takes no guest that the cache has no room for, or that wants a slot, and frees one that is cancelled", async () => {
+  const want = await scoresAlone(4);
+  await withScheduler({ n_slots: 1, n_ctx: 64, n_cache: 64 }, async (scheduler, engine) => {
+    const answer = record(letters(40), 20), all = scores(4);
+    const own = record(letters(10), 1, { promptRows: true, slotId: 0 });
+    for (const { job } of [answer, own, ...all.map(({ r }) => r)]) scheduler.submit(job);
+    await Promise.all([answer.ended, own.ended, ...all.map(({ r }) => r.ended)]);
+    assert.equal(answer.tokens.length, 20);
+    assert.equal(own.slot, 0);
+    assert.deepEqual(all.map(({ rows }) => rows), want);
+    // Two of 10 tokens go beside the answer's 40 and its growth.
+    assert.ok(Math.max(...engine.log.map((rows) => rows.length)) <= 3);
+  });
+  await withScheduler({ n_slots: 1, stepMs: 5 }, async (scheduler, engine) => {
+    const answer = record(letters(5), 40), ended: string[] = [];
+    const guest = record(letters(60), 0, { promptRows: true, onEnd: (o) => void ended.push(o.kind) });
+    scheduler.submit(answer.job);
+    const ticket = scheduler.submit(guest.job);
+    while (guest.n_cached < 0) await new Promise((resolve) => setTimeout(resolve, 1));
+    assert.equal(engine.sequences.size, 2);
+    ticket.cancel();
+    await answer.ended;
+    assert.deepEqual([ended, engine.sequences.size], [["cancelled"], 1]);
+  });
+});
+
 Deno.test("Scheduler drops a cancelled job from queue and slot", async () => {
   await withScheduler({ n_slots: 1, stepMs: 5 }, async (scheduler) => {
     const a = record(letters(5), 400), b = record(letters(5, 1), 400), c = record(letters(5, 2), 2);
