@@ -114,6 +114,8 @@ const MIN_CHUNK = 32;
 /** Floats of whole rows of logits that one step may bring back. */
 const MAX_LOGITS = 1 << 24;
 
+/** Prompts that are scored share what they begin with from so many tokens on; fewer are computed faster than waited for. */
+const MIN_SHARED = 8;
 /** The id of a seat that is no slot. */
 const GUEST = -1;
 
@@ -202,12 +204,22 @@ export class Scheduler {
     if (this.#queue.length >= this.#maxQueue) {
       throw unavailable("queue_full", `${this.#queue.length} requests are waiting for a slot, no more are taken`);
     }
-    const run = new Run(this.#nextId++, job, job.after && this.#runs.get(job.after));
+    const run = new Run(this.#nextId++, job, job.after ? this.#runs.get(job.after) : this.#scoredLike(job));
     this.#runs.set(job, run);
     this.counters.n_jobs++;
     this.#queue.push(run);
     this.#wake();
     return { id: run.id, cancel: () => this.#cancel(run) };
+  }
+
+  /** A run that waits too and whose prompt begins like that of a job, where both are only scored: the one that shares most. */
+  #scoredLike(job: Job): Run | undefined {
+    let most = MIN_SHARED - 1, leader: Run | undefined;
+    for (const run of this.#queue) {
+      const n = run.times.started === 0 ? run.sharedRows(job) : 0;
+      if (n > most) [most, leader] = [n, run];
+    }
+    return leader;
   }
 
   /** Takes no more jobs; resolves when those taken have ended. */
@@ -443,6 +455,8 @@ export class Scheduler {
         this.counters.n_cached_tokens += run.n_cached;
         if (run.job.speculative && slot.id !== GUEST) run.draft = this.#guesses?.drafter.open(run.n_cached);
         run.job.onStart(slot.id, run.n_cached);
+        for (const [i, row] of run.rows.entries()) run.job.onPromptRow(i, row);
+        if (run.followers.length === 0) run.rows = [];
       }
     }
   }
@@ -458,15 +472,17 @@ export class Scheduler {
   #guestSeat(run: Run): Slot | undefined {
     const { job } = run;
     if (!job.promptRows || job.maxTokens > 1 || job.slotId !== undefined) return undefined;
-    const rows = this.#guests.reduce((n, guest) => n + guest.n_pending, run.tokens.length);
-    if (rows > this.#engine.n_ubatch) return undefined;
-    const guest = new Slot(GUEST);
-    guest.sequence = this.#engine.createSequence(job.adapters);
+    const n = run.tokens.length - (run.beginning?.length ?? 0);
+    if (this.#guests.reduce((rows, guest) => rows + guest.n_pending, n) > this.#engine.n_ubatch) return undefined;
+    const sequence = run.beginning ?? this.#engine.createSequence(job.adapters);
     const seated = this.#active().map((slot) => ({ sequence: slot.sequence!, n: slot.n_pending }));
-    if (!this.#engine.hasRoom?.([...seated, { sequence: guest.sequence, n: run.tokens.length }])) {
-      guest.forget();
+    if (!this.#engine.hasRoom?.([...seated, { sequence, n }])) {
+      if (run.beginning === undefined) sequence.dispose();
       return undefined;
     }
+    const guest = new Slot(GUEST);
+    guest.sequence = sequence;
+    run.beginning = undefined;
     this.#guests.push(guest);
     return guest;
   }
@@ -486,6 +502,13 @@ export class Scheduler {
     const wanted = run.job.slotId;
     const idle = this.slots.filter((s) => s.run === undefined && (wanted === undefined || s.id === wanted));
     if (idle.length === 0) return undefined;
+    const lru = idle.reduce((a, b) => (b.lastUse < a.lastUse ? b : a));
+    if (run.beginning !== undefined) {
+      this.#giveUp(lru);
+      lru.sequence = run.beginning;
+      run.beginning = undefined;
+      return lru;
+    }
     // The last token is computed in any case: its row says the next one.
     const mayReuse = (run.job.cachePrompt || run.leader !== undefined) && !run.job.promptRows;
     const reusable = mayReuse ? run.tokens.length - 1 : 0;
@@ -498,7 +521,6 @@ export class Scheduler {
         (n === n_common && n > 0 && source?.run !== undefined && slot.run === undefined);
       if (better) [source, n_common] = [slot, n];
     }
-    const lru = idle.reduce((a, b) => (b.lastUse < a.lastUse ? b : a));
     if (this.#takeKept(lru, run, { n_common, reusable, source })) return lru;
     if (source === undefined) {
       this.#giveUp(lru);
@@ -664,7 +686,11 @@ export class Scheduler {
     if (w.from < n_prompt && !run.shifted) this.counters.n_prompt_tokens += Math.min(w.n, n_prompt - w.from);
     if (request.output === "all") {
       for (let i = 0; i < output.n_rows && w.from + i < n_prompt; i++) {
-        run.job.onPromptRow(w.from + i, this.#row(output, i));
+        const row = this.#row(output, i);
+        run.job.onPromptRow(w.from + i, row);
+        if (run.followers.length > 0) {
+          run.rows[w.from + i] = { ...row, ids: row.ids.slice(), logits: row.logits.slice() };
+        }
       }
     }
     if (run.times.prompted === 0) run.job.onProgress?.(Math.min(w.from + w.n, n_prompt));
@@ -673,6 +699,7 @@ export class Scheduler {
     this.counters.n_longest = Math.max(this.counters.n_longest, run.tokens.length);
     if (run.times.prompted === 0) {
       run.times.prompted = performance.now();
+      run.handOver(w.slot.sequence!);
       this.counters.n_done_prompt_tokens += n_prompt - run.n_cached;
       this.counters.prompt_ms += run.times.prompted - run.times.started;
     }
@@ -710,11 +737,14 @@ export class Scheduler {
   }
 
   /**
-   * Makes room in a full cache. The least recently used idle cache is dropped first. Then the youngest run loses its seat and
-   * waits at the head of the queue, with all its tokens, until another one ends. A single run has reached the end of its
-   * context.
+   * Makes room in a full cache. What waiting jobs were given of their prompts goes first, and the least recently used idle cache next.
+   * Then the youngest run loses its seat and waits at the head of the queue, with all its tokens, until another one ends. A single
+   * run has reached the end of its context.
    */
   #makeRoom(work: Work[], error: EngineError): void {
+    const begun = this.#queue.filter((run) => run.beginning !== undefined);
+    for (const run of begun) run.dropBeginning();
+    if (begun.length > 0) return;
     const idle = this.slots.filter((slot) => slot.run === undefined && slot.n_computed > 0);
     if (idle.length > 0) {
       this.#giveUp(idle.reduce((a, b) => (b.lastUse < a.lastUse ? b : a)));

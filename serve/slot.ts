@@ -112,15 +112,52 @@ export class Run {
   n_owed = 0;
   /** Lost its seat because the cache was full; waits until another run ends. */
   parked = false;
-  /** The run of `job.after`. */
+  /** The run that computes a prompt for this one: that of `job.after`, or one that is scored and begins alike. */
   readonly leader: Run | undefined;
+  /** Scored runs that wait for the beginning of this one's prompt. */
+  readonly followers: Run[] = [];
+  /** The rows of the prompt's beginning: copies for followers, and what a follower was given. */
+  rows: Row[] = [];
+  /** The beginning of the prompt, as the leader computed it. */
+  beginning: TokenSequence | undefined;
 
   constructor(id: number, job: Job, leader?: Run) {
     this.id = id;
     this.job = job;
     this.leader = leader;
+    if (job.promptRows) leader?.followers.push(this);
     this.tokens = Array.from(job.prompt);
     this.times = { submitted: performance.now(), started: 0, prompted: 0, ended: 0 };
+  }
+
+  /** Tokens of the prompt that another one shares from the start, where its rows can be taken over; else 0. */
+  sharedRows({ promptRows, want, prompt, adapters }: Job): number {
+    const { job } = this;
+    if (!promptRows || !job.promptRows || want !== "candidates" || job.want !== "candidates") return 0;
+    if (!sameAdapters(adapters ?? [], job.adapters ?? [])) return 0;
+    let n = 0;
+    while (n < prompt.length && n < job.prompt.length && prompt[n] === job.prompt[n]) n++;
+    return n;
+  }
+
+  /** Gives followers what they share, when the prompt is computed. The last shared token is theirs: its row predicts another one. */
+  handOver(sequence: TokenSequence): void {
+    for (const run of this.followers.splice(0)) {
+      if (run.times.ended > 0) continue;
+      const n = sequence.reach(this.sharedRows(run.job) - 1);
+      if (n === 0) continue;
+      run.beginning = sequence.fork();
+      run.beginning.truncate(n);
+      run.rows = this.rows.slice(0, n);
+    }
+    this.rows = [];
+  }
+
+  /** Drops what a leader gave: the prompt is computed from its start. */
+  dropBeginning(): void {
+    this.beginning?.dispose();
+    this.beginning = undefined;
+    this.rows = [];
   }
 
   /** Its leader has not computed their common prompt yet. */
@@ -145,6 +182,7 @@ export class Run {
 
   end(outcome: Outcome): void {
     this.times.ended = performance.now();
+    this.dropBeginning();
     this.job.onEnd(outcome, this.times, { n_guesses: this.draft?.n_guesses ?? 0, n_right: this.draft?.n_right ?? 0 });
     this.draft?.[Symbol.dispose]();
   }

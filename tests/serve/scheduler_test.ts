@@ -312,6 +312,68 @@ Deno.test("Scheduler takes no guest that the cache has no room for, or that want
   });
 });
 
+/** Two questions of 30 tokens with four answers each, to be scored. */
+function choices(more: Partial<Job> = {}): { r: Recorded; rows: number[]; starts: number[] }[] {
+  return Array.from({ length: 8 }, (_, i) => {
+    const rows: number[] = [], starts: number[] = [];
+    const onPromptRow = (position: number, row: Row) => {
+      if (position === 0) starts.push(i);
+      rows[position] = row.targetLogprob;
+    };
+    const prompt = [...letters(30, i >> 2), 65 + i, ...letters(3 + i, i)];
+    return { r: record(prompt, 1, { promptRows: true, onPromptRow, ...more }), rows, starts };
+  });
+}
+
+for (const keepsEvery of [1, 8]) {
+  Deno.test(`Scheduler computes once what scored prompts begin with, with sequences kept every ${keepsEvery}`, async () => {
+    const want = choices();
+    for (const { r } of want) {
+      await withScheduler({ n_slots: 1 }, async (scheduler) => {
+        scheduler.submit(r.job);
+        await r.ended;
+      });
+    }
+    const total = want.reduce((n, { r }) => n + r.job.prompt.length, 0);
+    for (
+      const [n_slots, n_cache, most] of [[1, Infinity, 0.5], [3, Infinity, 0.5], [1, 90, 1], [2, 60, 2]] as const
+    ) {
+      await withScheduler({ n_slots, n_cache, keepsEvery }, async (scheduler, engine) => {
+        const all = choices();
+        for (const { r } of all) scheduler.submit(r.job);
+        await Promise.all(all.map(({ r }) => r.ended));
+        assert.deepEqual(all.map(({ rows }) => rows), want.map(({ rows }) => rows));
+        assert.deepEqual(all.map(({ r }) => r.tokens), want.map(({ r }) => r.tokens));
+        const rows = engine.log.flat().reduce((a, b) => a + b, 0), slack = keepsEvery > 1 ? 0.2 : 0;
+        assert.ok(rows <= (most + slack) * total, `${rows} of ${total} rows with ${n_slots} slots`);
+        if (n_cache === Infinity) assert.ok(all.every(({ starts }) => starts.length === 1), "each row once");
+      });
+    }
+  });
+}
+
+Deno.test("Scheduler computes a scored prompt itself when the one that it waits for goes, wants whole rows or has adapters", async () => {
+  const rowsOf = async (more: Partial<Job>, during?: (cancel: () => void) => void) => {
+    let rows = 0;
+    await withScheduler({ n_slots: 1 }, async (scheduler, engine) => {
+      const all = choices(more);
+      const tickets = all.map(({ r }) => scheduler.submit(r.job));
+      during?.(() => tickets[0].cancel());
+      await Promise.all(all.map(({ r }) => r.ended));
+      if (!during) assert.ok(all.every((c) => c.rows.length === c.r.job.prompt.length));
+      else assert.ok(all.slice(1).every((c) => c.rows.length === c.r.job.prompt.length));
+      rows = engine.log.flat().reduce((a, b) => a + b, 0);
+    });
+    return rows;
+  };
+  const shared = await rowsOf({}), own = choices().reduce((n, { r }) => n + r.job.prompt.length, 0);
+  assert.equal(await rowsOf({ want: "logits" }), own);
+  const lonely = await rowsOf({}, (cancel) => cancel());
+  // 29 of the 30 tokens of a question are taken over by three of its four prompts; the row of the last one predicts another token.
+  assert.equal(shared, own - 6 * 29);
+  assert.equal(lonely, own - choices()[0].r.job.prompt.length - 3 * 29);
+});
+
 Deno.test("Scheduler drops a cancelled job from queue and slot", async () => {
   await withScheduler({ n_slots: 1, stepMs: 5 }, async (scheduler) => {
     const a = record(letters(5), 400), b = record(letters(5, 1), 400), c = record(letters(5, 2), 2);
