@@ -1,9 +1,13 @@
 import assert from "node:assert/strict";
 import fc from "npm:fast-check@4.11.0";
 import { BloomeryError, FormatError, UsageError } from "../core/errors.ts";
+import { ggufValue, Metadata } from "../core/gguf/metadata.ts";
+import { ggmlType } from "../core/gguf/types.ts";
+import { GgufWriter } from "../core/gguf/write.ts";
 import {
   convertImatrix,
   type ImatrixFile,
+  imatrixKey,
   imatrixStatistics,
   importanceOf,
   mergeImatrices,
@@ -170,6 +174,85 @@ Deno.test("imatrixStatistics() describes each entry", () => {
   const [q, up] = imatrixStatistics(sample());
   assert.deepEqual([q.name, q.n_in, q.n_mat, q.min, q.max, q.mean, q.sum], ["blk.0.attn_q.weight", 3, 1, 1, 3, 2, 6]);
   assert.deepEqual([up.min_count, up.max_count, up.entropy, up.active_percent], [0, 3, 2, 100]);
+});
+
+Deno.test("imatrixStatistics() gives deviation and entropy as by hand, of weights some of which are 0", () => {
+  const sums = new Map([["a", { sums: Float32Array.of(2, 2, 4, 0), counts: Float32Array.of(2) }]]);
+  const [s] = imatrixStatistics({ ...sample(), sums });
+  assert.deepEqual([s.sum, s.mean, s.min, s.max, s.active_percent], [4, 1, 0, 2, 75]);
+  assert.ok(Math.abs(s.deviation - Math.sqrt(0.5)) < 1e-12);
+  assert.equal(s.entropy, 0.25 * 2 + 0.25 * 2 + 0.5);
+  const [none] = imatrixStatistics({
+    ...sample(),
+    sums: new Map([["a", { sums: new Float32Array(2), counts: Float32Array.of(1) }]]),
+  });
+  assert.deepEqual([none.entropy, none.active_percent], [0, 0]);
+});
+
+Deno.test("useImatrix() lists matrices that no row reached, which the old format does not tell", () => {
+  assert.deepEqual([...useImatrix(sample()).unreached!], [["blk.0.ffn_up_exps.weight", [1]]]);
+  assert.equal(useImatrix({ ...sample(), format: "dat" }).unreached!.size, 0);
+});
+
+Deno.test("readImatrix() takes the smallest files of the old format, and refuses an empty one", () =>
+  withFolder((folder) => {
+    const path = folder + "im.dat";
+    Deno.writeFileSync(path, oldFormat([["a", 2, [4]]]));
+    const { n_chunks, datasets, sums } = readImatrix(path);
+    assert.deepEqual([n_chunks, datasets, [...sums.keys()]], [0, [], ["a"]]);
+    Deno.writeFileSync(path, oldFormat([]));
+    assert.throws(() => readImatrix(path), (e) => e instanceof FormatError && /has 0 entries/.test(e.message));
+  }));
+
+/** A GGUF matrix of tensors with these sizes. */
+function ggufOf(path: string, tensors: Record<string, number>): void {
+  const metadata = new Metadata(path).set("general.type", ggufValue.str("imatrix"))
+    .set("imatrix.datasets", ggufValue.strs([]))
+    .set("imatrix.chunk_count", ggufValue.u32(1)).set("imatrix.chunk_size", ggufValue.u32(1));
+  const parts = Object.entries(tensors).map(([name, n]) => ({ name, type: ggmlType("f32"), ne: [n] }));
+  using writer = GgufWriter.create({ path, metadata, tensors: parts });
+  parts.forEach(({ ne }, i) => writer.writeTensor(i, new Uint8Array(new Float32Array(ne[0]).fill(1).buffer)));
+  writer.finish();
+}
+
+Deno.test("readImatrix() wants sums of squares and counts of each weight, and sums as many as squares", () =>
+  withFolder((folder) => {
+    const path = folder + "im.gguf";
+    const refusal = (tensors: Record<string, number>): string | undefined => {
+      ggufOf(path, tensors);
+      try {
+        readImatrix(path);
+        return undefined;
+      } catch (error) {
+        assert.ok(error instanceof FormatError);
+        return error.message.replace(/^.*: /, "");
+      }
+    };
+    assert.equal(refusal({ "a.in_sum2": 4, "a.counts": 2, "a.in_sum": 4 }), undefined);
+    assert.equal(refusal({ "a.in_sum2": 4, "a.counts": 2, "a.in_sum": 3 }), '"a" has 3 sums and 4 sums of squares');
+    assert.equal(refusal({ "a.in_sum2": 4 }), '"a" has no tensor counts');
+    assert.equal(refusal({ "a.counts": 4 }), '"a" has no tensor in_sum2');
+    assert.equal(refusal({ "a.in_sum2": 4, "a.counts": 3 }), '"a" has 4 sums for 3 matrices');
+  }));
+
+Deno.test("convertImatrix() counts calls of chunks of one token, and refuses chunks of none", () => {
+  const old = convertImatrix({ ...sample(), chunk_size: 1 }, "dat");
+  assert.deepEqual([...old.sums.values()].map((s) => s.counts[0]), [2, 3]);
+  assert.throws(() => convertImatrix({ ...sample(), chunk_size: 0 }, "dat"), FormatError);
+});
+
+Deno.test("imatrixKey() knows weights by names and values, in any order", () => {
+  const of = (...entries: [string, number[]][]) =>
+    imatrixKey({ entries: new Map(entries.map(([name, v]) => [name, Float32Array.from(v)])) });
+  const key = of(["a", [1, 2]], ["b", [3]]);
+  assert.equal(of(["b", [3]], ["a", [1, 2]]), key);
+  const others = [
+    of(["a", [1, 2]], ["c", [3]]),
+    of(["a", [1, 2]], ["b", [4]]),
+    of(["a", [1, 2]]),
+    of(["a", [1]], ["b", [2, 3]]),
+  ];
+  assert.equal(new Set([key, ...others]).size, 5);
 });
 
 Deno.test("readImatrix() refuses cut and mangled files by name (property)", () =>

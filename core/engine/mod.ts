@@ -313,7 +313,7 @@ export class Engine implements Disposable {
   async replaceWeight(name: string, by: Replacement | undefined): Promise<void> {
     this.#dropPrograms();
     this.#replaced.clear();
-    if (by) await this.#replaced.put(name, by, this.model, this.backend, this.plan.device.index);
+    if (by) await this.#replaced.put(name, by, this.model, this.backend, this.plan.placement);
   }
 
   #dropPrograms(): void {
@@ -615,7 +615,7 @@ export class Engine implements Disposable {
       ? buildVectors(model, bucket, placement, adapters)
       : buildProgram(model, bucket, this.topK, placement, adapters);
     const weights = program.weights.map((w) =>
-      this.#replaced.handle(w.name) ?? this.#residency?.tensor(w.name) ?? this.#weights.get(weightKey(w))!
+      this.#replaced.handle(w) ?? this.#residency?.tensor(w.name) ?? this.#weights.get(weightKey(w))!
     );
     const caches = program.caches.map((c) => this.#parts[c.of][partOf(this.plan.caches, c).part]);
     const handle = this.backend.createProgram(program, weights, caches);

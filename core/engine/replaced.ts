@@ -6,6 +6,8 @@ import { buildProgram, type Model } from "../arch/model.ts";
 import type { ModelFile } from "../arch/keys.ts";
 import { type GgmlType, rowBytes } from "../gguf/types.ts";
 import type { Backend, TensorHandle } from "../program/backend.ts";
+import type { Placement } from "../program/place.ts";
+import type { WeightDesc } from "../program/program.ts";
 
 /** A tensor in another type than the file's. */
 export interface Replacement {
@@ -36,10 +38,11 @@ function withType(file: ModelFile, name: string, type: GgmlType): ModelFile {
   };
 }
 
-/** At most one weight that is replaced. */
+/** At most one weight that is replaced, on every device that reads it. */
 export class Replaced {
   #name: string | undefined;
-  #handle: TensorHandle | undefined;
+  /** By device. */
+  readonly #handles = new Map<number, TensorHandle>();
   #model: Model | undefined;
 
   /** The model with the replacement's type, or as it is. */
@@ -48,30 +51,32 @@ export class Replaced {
   }
 
   /** What stands in the place of a weight. */
-  handle(name: string): TensorHandle | undefined {
-    return name === this.#name ? this.#handle : undefined;
+  handle({ name, device }: WeightDesc): TensorHandle | undefined {
+    return name === this.#name ? this.#handles.get(device) : undefined;
   }
 
-  /** Loads a replacement. Programs that were made before know nothing of it. */
-  async put(name: string, by: Replacement, own: Model, backend: Backend, device: number): Promise<void> {
+  /** Loads a replacement to where the weight lies. Programs that were made before know nothing of it. */
+  async put(name: string, by: Replacement, own: Model, backend: Backend, place: Placement): Promise<void> {
     this.clear();
     const model = { ...own, file: withType(own.file, name, by.type) };
-    const { weights } = buildProgram(model, { n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, 1, device);
-    const w = weights.find((w) => w.name === name);
-    if (w === undefined) throw new Error(`no program of ${own.file.name} uses ${name}`);
-    const { type, ne, uses } = w;
-    let data = by.data;
-    if (w.decode) {
-      const values = await backend.dequantize(by.type, data, ne.reduce((a, b) => a * b, 1));
-      data = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-    }
-    this.#handle = await backend.loadTensor({ device, type, ne, uses, source: { data } });
+    const { weights } = buildProgram(model, { n_tok: 1, n_out: 1, n_seq: 1, n_page: 1 }, 1, place);
+    const places = weights.filter((w) => w.name === name);
+    if (places.length === 0) throw new Error(`no program of ${own.file.name} uses ${name}`);
     this.#name = name;
     this.#model = model;
+    for (const { type, ne, uses, device, decode } of places) {
+      let data = by.data;
+      if (decode) {
+        const values = await backend.dequantize(by.type, data, ne.reduce((a, b) => a * b, 1));
+        data = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+      }
+      this.#handles.set(device, await backend.loadTensor({ device, type, ne, uses, source: { data } }));
+    }
   }
 
   clear(): void {
-    this.#handle?.[Symbol.dispose]();
-    this.#name = this.#handle = this.#model = undefined;
+    for (const handle of this.#handles.values()) handle[Symbol.dispose]();
+    this.#handles.clear();
+    this.#name = this.#model = undefined;
   }
 }

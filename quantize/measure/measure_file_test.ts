@@ -76,6 +76,16 @@ Deno.test("parseMeasure() names the field of what is wrong", () => {
   ]);
 });
 
+Deno.test("parseMeasure() takes the smallest counts, and no infinity", () => {
+  const text = textOf(FILE);
+  assert.deepEqual(parseMeasure(text.replace("[256,2]", "[1,1]"), "f").tensors[0].ne, [1, 1]);
+  const infinite = text.replace('"loss":0,', '"loss":1e999,');
+  assert.throws(
+    () => parseMeasure(infinite, "f"),
+    (e) => e instanceof BloomeryError && /losses\[1\].loss/.test(e.message),
+  );
+});
+
 Deno.test("parseMeasure() reads or refuses whatever it is given", () => {
   const bytes = new TextEncoder().encode(textOf(FILE));
   const read = (text: string) => {

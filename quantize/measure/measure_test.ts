@@ -64,6 +64,14 @@ Deno.test("measure() leaves out a type that cannot hold a tensor, and stops behi
   assert.deepEqual([rest, from[0]], [["b", "b", "b"], [3, 6, 3]]);
 });
 
+Deno.test("measure() ends at an error that is not the tensor's", async () => {
+  const source = { name: "a", ne: [256, 4], type: ggmlType("f32"), shard: 0 };
+  const candidates: Candidate[] = [{ name: "a", types: [ggmlType("q4_K")], importance: undefined, source }];
+  for (const error of [new NativeError("native.io", "gone"), new Error("a bug")]) {
+    await assert.rejects(measure({ job: JOB, candidates, lossOf: () => Promise.reject(error) }), error);
+  }
+});
+
 Deno.test("measure() measures the types that an earlier run has not", async () => {
   const types = ["q2_K", "q4_K", "q8_0"].map(ggmlType), ne = [256, 4], loss = { bytes: 1, loss: 7, se: null };
   const source = { name: "a", ne, type: ggmlType("f32"), shard: 0 };
