@@ -195,8 +195,6 @@ export const REFUSED: Readonly<Record<string, string>> = {
   "yarn-orig-ctx": "the file's rope keys decide; change them with --override-kv",
   "model-url": "download the file, or use --hf-repo",
   "mu": "download the file, or use --hf-repo",
-  "models-dir": "one server serves one model",
-  "models-preset": "one server serves one model",
   "tools": NO_TOOLS,
   "tools-runtime": NO_TOOLS,
   "mcp-servers-config": NO_TOOLS,

@@ -8,6 +8,7 @@ import { parseJson } from "../core/json.ts";
 import { osError, osReason } from "../core/os_error.ts";
 import type { Pooling } from "../serve/embedder.ts";
 import type { ServedModel } from "../serve/language_model.ts";
+import type { ListenerSettings } from "../serve/server.ts";
 import { type Command, EXIT, type Flags } from "./command.ts";
 import { DRAFT_FLAGS, openDrafterFromFlags } from "./draft_flags.ts";
 import { FORM_FLAGS, MODEL_FLAGS, PREDICT, REASONING_FLAGS, SAMPLING_FLAGS } from "./flags.ts";
@@ -34,6 +35,7 @@ import {
   tlsOf,
   vertexOf,
 } from "./server_flags.ts";
+import { ROUTER_FLAGS, serveSeveral, wantsRouter } from "./serve_router.ts";
 import { SLOT_CACHE_FLAGS, SLOT_FLAGS, slotCacheOf, slotsOf } from "./slots.ts";
 import { readText } from "./text_file.ts";
 
@@ -98,6 +100,7 @@ export const serve: Command = {
       env: "LLAMA_ARG_THINK_BUDGET",
       help: "most tokens of reasoning where a request sets no limit: 0 = none, -1 = no limit",
     },
+    ...ROUTER_FLAGS,
     ...TEMPLATE_FLAGS,
     {
       name: "chat-template-kwargs",
@@ -149,51 +152,54 @@ export const serve: Command = {
     const page = await pageOf(flags);
     const log = await openRequestLog(flags, io);
     const { openServer } = await import("../serve/server.ts");
+    const { endWithParent } = await import("../serve/router/routes.ts");
     const { lacksTemplate, servedModel } = await import("../serve/language_model.ts");
     const { VERSION } = await import("./version.ts");
     const reasoningBudget = flags.num("reasoning-budget")!;
+    const settings: ListenerSettings = {
+      host,
+      port,
+      vertex,
+      tls,
+      n_slots,
+      ...slotCache,
+      apiKeys,
+      corsOrigins: origins,
+      ...(flags.has("cors-methods") ? { corsMethods: flags.strs("cors-methods") } : {}),
+      ...(flags.has("cors-headers") ? { corsHeaders: flags.strs("cors-headers") } : {}),
+      corsCredentials: isOn(flags, "cors-credentials"),
+      tags: flags.strs("tags"),
+      props: flags.bool("props"),
+      form: Object.keys(form).length === 0 ? undefined : form,
+      stop: flags.strs("reverse-prompt"),
+      dryBreakers: dryBreakersOf(flags),
+      cachePrompt: isOn(flags, "cache-prompt"),
+      spmInfill: flags.bool("spm-infill"),
+      readsAnswers: !flags.bool("skip-chat-parsing"),
+      reasoningBudgetMessage: flags.str("reasoning-budget-message") ?? "",
+      verbose: flags.bool("verbose"),
+      reasoningFormat: flags.str("reasoning-format") as typeof REASONING_FORMATS[number],
+      reasoningBudget,
+      templateKwargs: kwargs,
+      n_predict: maxTokensOf(flags) ?? -1,
+      slots: isOn(flags, "slots"),
+      prefill: isOn(flags, "prefill-assistant"),
+      metrics: flags.bool("metrics"),
+      pingSeconds: flags.num("sse-ping-interval")!,
+      embeddings: poolingOf(flags),
+      embdNormalize: flags.num("embd-normalize")!,
+      page,
+      apiPrefix: flags.str("api-prefix") ?? "",
+      build: `bloomery-${VERSION}`,
+      onRequest: (entry) => log.write(entry),
+      logPrompts: flags.bool("log-prompts"),
+      onWarning: (text) => io.warn(text),
+      onError: (error) => io.error(error instanceof Error ? error.stack ?? error.message : String(error)),
+    };
+    if (wantsRouter(flags)) return await listen({ host, port }, () => serveSeveral(flags, io, settings));
+    endWithParent(() => Deno.exit(EXIT.done));
     // Before the weights: an address that cannot be had is known at once, and monitors see that the model loads.
-    const waiting = await listen({ host, port }, () =>
-      openServer({
-        host,
-        port,
-        vertex,
-        tls,
-        n_slots,
-        ...slotCache,
-        apiKeys,
-        corsOrigins: origins,
-        ...(flags.has("cors-methods") ? { corsMethods: flags.strs("cors-methods") } : {}),
-        ...(flags.has("cors-headers") ? { corsHeaders: flags.strs("cors-headers") } : {}),
-        corsCredentials: isOn(flags, "cors-credentials"),
-        tags: flags.strs("tags"),
-        props: flags.bool("props"),
-        form: Object.keys(form).length === 0 ? undefined : form,
-        stop: flags.strs("reverse-prompt"),
-        dryBreakers: dryBreakersOf(flags),
-        cachePrompt: isOn(flags, "cache-prompt"),
-        spmInfill: flags.bool("spm-infill"),
-        readsAnswers: !flags.bool("skip-chat-parsing"),
-        reasoningBudgetMessage: flags.str("reasoning-budget-message") ?? "",
-        verbose: flags.bool("verbose"),
-        reasoningFormat: flags.str("reasoning-format") as typeof REASONING_FORMATS[number],
-        reasoningBudget,
-        templateKwargs: kwargs,
-        n_predict: maxTokensOf(flags) ?? -1,
-        slots: isOn(flags, "slots"),
-        prefill: isOn(flags, "prefill-assistant"),
-        metrics: flags.bool("metrics"),
-        pingSeconds: flags.num("sse-ping-interval")!,
-        embeddings: poolingOf(flags),
-        embdNormalize: flags.num("embd-normalize")!,
-        page,
-        apiPrefix: flags.str("api-prefix") ?? "",
-        build: `bloomery-${VERSION}`,
-        onRequest: (entry) => log.write(entry),
-        logPrompts: flags.bool("log-prompts"),
-        onWarning: (text) => io.warn(text),
-        onError: (error) => io.error(error instanceof Error ? error.stack ?? error.message : String(error)),
-      }));
+    const waiting = await listen({ host, port }, () => openServer(settings));
     let opened: Awaited<ReturnType<typeof openModelFromFlags>> | undefined, drafter: Drafter | undefined;
     try {
       const path = await modelPath(flags, io);

@@ -247,6 +247,63 @@ const OPEN_PATHS = ["/health", "/v1/health"];
  * @throws The system's error when it cannot listen.
  */
 export async function openServer(options: ListenerSettings): Promise<WaitingServer> {
+  const page = pageReader(options);
+  const loading = async (exchange: Exchange) =>
+    await page(exchange) ?? failed(exchange, unavailable("loading_model", "Loading model"));
+  let answer: (exchange: Exchange, incoming: Incoming) => Response | Promise<Response> = loading;
+  let tokenizer: ServedModel["tokenizer"] | undefined;
+  const { listener, url } = await openListener(
+    options,
+    (exchange, incoming) => answer(exchange, incoming),
+    () => tokenizer,
+  );
+  return {
+    url,
+    port: listener.port,
+    serve(model) {
+      prepareVocabulary(model);
+      const running = run(listener, url, { ...options, model });
+      tokenizer = model.tokenizer;
+      answer = running.answer;
+      return running.server;
+    },
+    async stop() {
+      listener.abort();
+      await listener.closed;
+    },
+  };
+}
+
+/**
+ * Listens for a server whose answers another module gives; undefined: there is nothing at that address.
+ * @throws The system's error when it cannot listen.
+ */
+export async function openRouted(
+  options: ListenerSettings,
+  answer: (
+    exchange: Exchange,
+    path: string,
+    page: (exchange: Exchange) => Promise<Response | undefined>,
+  ) => Promise<Response | undefined>,
+): Promise<Listener & { readonly url: string }> {
+  const page = pageReader(options), prefix = prefixOf(options);
+  const { listener, url } = await openListener(options, async (exchange) => {
+    const { method, path } = exchange;
+    const own = path.startsWith(`${prefix}/`)
+      ? await answer(exchange, path.slice(prefix.length), page)
+      : await page(exchange);
+    return own ??
+      failed(exchange, new ApiError(404, "not_found_error", "not_found", `There is no ${method} ${path} here`));
+  }, () => undefined);
+  return { ...listener, url };
+}
+
+/** Listens; every answer gets its headers, and every request its entry in the log. */
+async function openListener(
+  options: ListenerSettings,
+  answer: (exchange: Exchange, incoming: Incoming) => Response | Promise<Response>,
+  tokenizer: () => ServedModel["tokenizer"] | undefined,
+): Promise<{ listener: Listener; url: string }> {
   const host = options.host ?? "127.0.0.1";
   const onError = options.onError ?? (() => {});
   const rules: CorsRules = {
@@ -255,13 +312,8 @@ export async function openServer(options: ListenerSettings): Promise<WaitingServ
     headers: options.corsHeaders,
     credentials: options.corsCredentials,
   };
-  const page = pageReader(options);
-  const loading = async (exchange: Exchange) =>
-    await page(exchange) ?? failed(exchange, unavailable("loading_model", "Loading model"));
-  let answer: (exchange: Exchange, incoming: Incoming) => Response | Promise<Response> = loading;
-  let tokenizer: ServedModel["tokenizer"] | undefined;
   const log = (exchange: Exchange) =>
-    options.onRequest?.(logEntry(exchange, options.logPrompts ? tokenizer : undefined));
+    options.onRequest?.(logEntry(exchange, options.logPrompts ? tokenizer() : undefined));
   const listener = await listen({
     host,
     port: options.port ?? 8080,
@@ -281,22 +333,7 @@ export async function openServer(options: ListenerSettings): Promise<WaitingServ
       return response;
     },
   });
-  const url = urlOf(host, listener.port, options.tls !== undefined);
-  return {
-    url,
-    port: listener.port,
-    serve(model) {
-      prepareVocabulary(model);
-      const running = run(listener, url, { ...options, model });
-      tokenizer = model.tokenizer;
-      answer = running.answer;
-      return running.server;
-    },
-    async stop() {
-      listener.abort();
-      await listener.closed;
-    },
-  };
+  return { listener, url: urlOf(host, listener.port, options.tls !== undefined) };
 }
 
 /** The first address that is a host's, else the path of a Unix socket. */
