@@ -177,6 +177,7 @@ const LLAMA_SERVER_LINES = [
   "-m x.gguf --no-agent --no-ui-mcp-proxy --no-mmproj -e -r END --log-prefix -lv 3 --log-jsonl --tags a,b -a one,two",
   "-m x.gguf --skip-chat-parsing -j {} --no-repack --no-kv-offload --rpc h:1 --numa distribute --cpu-strict-batch 1",
   "-m x.gguf --lora a.gguf,b.gguf --lora-scaled c.gguf:0.5 --lora-init-without-apply --override-kv a.b=int:1,c=bool:true",
+  "--models-dir d --models-max 2 --no-models-autoload --models-preset p.ini -c 8192 --metrics",
   "-m x.gguf --control-vector v.gguf --control-vector-scaled w.gguf:-0.5 --control-vector-layer-range 8 24 --port 1",
 ];
 

@@ -155,7 +155,7 @@ Deno.test("every command that works on files or models takes a config file", () 
   const score = commands.find((c) => c.name === "score")!;
   assert.throws(() => configValues('{"bos": true}', "c.json", score, commands), {
     code: "usage.config",
-    message: 'Cannot use c.json: key "bos" is one flag for bloomery score and another for bloomery template',
+    message: 'Cannot use c.json: key "bos" is one flag for bloomery measure and another for bloomery template',
     hint: 'write {"score": {"bos": ...}}',
   });
   assert.equal(configValues('{"score": {"bos": true}}', "c.json", score, commands).get("bos"), true);

@@ -100,6 +100,14 @@ const lines = [
   'on `AIP_PREDICT_ROUTE` takes `{"instances": [{"@requestFormat": "chatCompletions", ...}]}`, up to 128 requests, and gives ' +
   '`{"predictions": [...]}`. Other formats are `completions`, `responses` and `messages`.',
   "",
+  "Without `-m`, or with `--models-dir DIR` or `--models-preset FILE`, the server is a router over several models: a body's `model`, or " +
+  "`?model=` of a GET, names the one that a request is for. That model's own server starts when it is first asked for (not with " +
+  "`--no-models-autoload` or `?autoload=false`: then it is a 400), at most `--models-max` run at once, and the one that was not used for " +
+  "longest leaves; a request waits where all of them are at work. GET /models tells `status.value` of each (`unloaded`, `loading`, `loaded`) " +
+  'and why a start failed; POST /models/load and /models/unload take `{"model": NAME}`, GET /models/sse sends each change as an event ' +
+  '`model_status`, GET /props without a model has `role: "router"`, and GET /api/tags and /api/ps list the models for ollama\'s clients. Keys ' +
+  "are the router's. POST and DELETE /models, which fetch and delete files in llama-server, are 501.",
+  "",
 ];
 for (const { method, paths, body, errors } of ROUTES) {
   const shown = paths.map((path) => path.replace(":id{.+}", "{id}"));

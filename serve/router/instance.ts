@@ -22,6 +22,12 @@ export interface Launch {
   readonly stopSeconds?: number;
 }
 
+/** What a process said of its end: its error, else its last line. */
+function lastWords(text: string): string {
+  const lines = text.trim().split("\n");
+  return lines.findLast((l) => l.startsWith("error: "))?.slice("error: ".length) ?? lines.at(-1) ?? "";
+}
+
 /** Characters of a child's messages that are kept for the error it ends with. */
 const KEPT = 4000;
 const POLL_MS = 30;
@@ -86,7 +92,7 @@ export class Instance {
       await heard.catch(() => {});
       if (this.#child !== child) return;
       this.#child = undefined;
-      if (this.#stopping === undefined) this.failure = { exit_code: code, text: words.trim().split("\n").at(-1) ?? "" };
+      if (this.#stopping === undefined) this.failure = { exit_code: code, text: lastWords(words) };
       this.#become("unloaded");
     });
     this.#become("loading");
