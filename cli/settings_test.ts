@@ -156,7 +156,7 @@ Deno.test("every command that works on files or models takes a config file", () 
   assert.throws(() => configValues('{"bos": true}', "c.json", score, commands), {
     code: "usage.config",
     message: 'Cannot use c.json: key "bos" is one flag for bloomery measure and another for bloomery template',
-    hint: 'write {"score": {"bos": ...}}',
+    hint: 'write {"measure": {"bos": ...}}',
   });
   assert.equal(configValues('{"score": {"bos": true}}', "c.json", score, commands).get("bos"), true);
 });
