@@ -10,8 +10,8 @@ import { type QuantizeSource, rowCount } from "../quantize_source.ts";
 import { type RowRun, rowRuns, type WeightedTensor, weightsOfRow } from "../row_runs.ts";
 import type { LossEstimate } from "./measure.ts";
 
-/** Source bytes in memory at a time. */
-const CHUNK = 8 * 2 ** 20;
+/** Source bytes in memory at a time: what is made of them waits for the collector of garbage. */
+const CHUNK = 2 ** 20;
 
 /** `n` rows, evenly spread; all where there are no more. @param n 0 is all. */
 export function sampledRows(rows: number, n: number): number[] | undefined {

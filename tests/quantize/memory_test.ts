@@ -15,7 +15,7 @@ const BEYOND = 200e6;
 
 Deno.test({
   ...needing(
-    "prepare and quantize hold --room, from both sources, and split, merge and splice stream (C8)",
+    "prepare and quantize hold --room, from both sources, and measure, split, merge and splice stream (C8)",
     Deno.build.os === "linux",
     "Linux",
   ),
@@ -38,6 +38,10 @@ Deno.test({
           dir + "b.gguf",
           "Q4_0",
           "2",
+        ],
+        "measure": [
+          ...["measure", "--by", "error", "--rows", "0", "--types", "q4_0", "--device", "cpu", "--threads", "2"],
+          ...["-m", dir + "in.gguf", "-o", dir + "losses.json"],
         ],
         "prepare": ["prepare", ...room, dir + "model", "-o", dir + "c.gguf", "--outtype", "f32"],
         "split": ["split", "--split-max-size", "110M", dir + "in.gguf", dir + "d"],
