@@ -195,7 +195,8 @@ Deno.test("every device of a split has its part of all terms, and a refusal name
   assert.equal(p.total_bytes, p.devices[0].total_bytes + p.devices[1].total_bytes);
   assert.equal(p.moved_bytes, 4 * 256); // one row between the layers
   assert.throws(() => split(4e6), (e) => {
-    const { code, message, at } = e as PlanError;
+    const { code, message, at, hint } = e as PlanError;
+    assert.match(hint!, /^use --place 0:2,1:0, which fits, or /);
     assert.equal(code, "plan.does_not_fit");
     assert.match(
       message,
@@ -208,4 +209,31 @@ Deno.test("every device of a split has its part of all terms, and a refusal name
     code: "usage.device",
     message: /device 3: there are 0 box/,
   });
+});
+
+Deno.test("a refusal proposes the nearest placement that fits, and that fits", () => {
+  const box = host(2 ** 40), whole = plan(box).plan.total_bytes;
+  const devices = [box, { ...card(2 ** 40), index: 1, name: "card" }];
+  const on = (place: NonNullable<EngineOptions["place"]>, cardRoom: number) =>
+    planEngine(model, { devices, measureProgram: () => 1e5 }, { n_ctx: 1024, device: 1, place, cardRoom }).plan;
+  const hintOf = (place: NonNullable<EngineOptions["place"]>, cardRoom: number): string => {
+    try {
+      on(place, cardRoom);
+    } catch (error) {
+      assert.equal((error as PlanError).code, "plan.does_not_fit");
+      return (error as PlanError).hint!;
+    }
+    return assert.fail("it fits");
+  };
+  // Experts first: those of one layer, then of both; then layers.
+  assert.match(hintOf({}, 0.7 * whole), /^use --n-cpu-moe 1, which fits, or/);
+  assert.match(hintOf({}, 0.3 * whole), /^use --n-cpu-moe 2, which fits, or/);
+  assert.match(hintOf({ hostExperts: 1 }, 0.3 * whole), /^use --n-cpu-moe 2, which fits, or/);
+  const trunk = on({ hostExperts: 2 }, Infinity).devices[1].total_bytes;
+  const last = { layers: 9, devices: [{ device: 1, share: 1 }] };
+  assert.match(hintOf({ hostExperts: 2 }, trunk - 1), /^use --n-gpu-layers 2, which fits, or/);
+  assert.match(hintOf({ hostExperts: 2, last }, trunk - 1), /^use --n-gpu-layers 2, which fits, or/);
+  assert.ok(on({ hostExperts: 2, last: { ...last, layers: 2 } }, trunk - 1).devices[1].total_bytes < trunk);
+  // What does not help is not proposed.
+  assert.doesNotMatch(hintOf({}, 10), /--n-cpu-moe|--place/);
 });

@@ -6,8 +6,8 @@ import type { Model } from "../arch/model.ts";
 import { EngineError, PlanError, UsageError } from "../errors.ts";
 import { chooseContext } from "../plan/context.ts";
 import type { CacheType } from "../plan/cache.ts";
-import { fitsPlan, nextPowerOfTwo, type Plan, planModel } from "../plan/plan.ts";
-import { expertsOf, placementFor, type PlaceOptions, spreadOver } from "../plan/places.ts";
+import { type Attempt, nextPowerOfTwo, type Plan, planModel, tryPlan } from "../plan/plan.ts";
+import { expertsOf, placementFor, type PlaceOptions, placesNear, spreadOver } from "../plan/places.ts";
 import type { Placement } from "../program/place.ts";
 import type { Backend, DeviceInfo } from "../program/backend.ts";
 
@@ -85,15 +85,16 @@ function wantCount(name: string, value: number): void {
 }
 
 /** The longest context that fits; experts are not pushed out of memory for its sake. */
-function contextFor(model: Model, device: DeviceInfo, planFor: (n_ctx: number, device: DeviceInfo) => Plan) {
+function contextFor(model: Model, device: DeviceInfo, attempt: (n_ctx: number, device: DeviceInfo) => Attempt) {
   let resident: boolean | undefined;
   return chooseContext(model.spec.n_ctx_train, device, (n_ctx, device) => {
-    const plan = planFor(n_ctx, device);
+    const { plan, fits } = attempt(n_ctx, device);
+    if (!fits) throw new PlanError("plan.does_not_fit", `Cannot keep ${n_ctx} tokens`);
     if (plan.total_bytes > plan.room_bytes && n_ctx > SHORT_CONTEXT) {
       throw new PlanError("plan.does_not_fit", `Cannot keep ${n_ctx} tokens beside the weights`);
     }
     if (plan.pools.length === 0 || n_ctx <= SHORT_CONTEXT) return;
-    resident ??= planFor(SHORT_CONTEXT, device).pools.length === 0;
+    resident ??= attempt(SHORT_CONTEXT, device).plan.pools.length === 0;
     if (!resident && plan.cache_bytes <= CONTEXT_SHARE * plan.room_bytes) return;
     throw new PlanError("plan.does_not_fit", `Cannot keep ${n_ctx} tokens beside the experts`);
   });
@@ -142,22 +143,18 @@ export function planEngine(
     backend,
   });
   let place = typeof options.place === "function" ? options.place(devices, index) : options.place ?? {};
+  const { n_layer } = model.spec, experts = expertsOf(n_layer);
+  const hasExperts = model.weights.some((w) => experts.test(w.name));
   if (place.spread && infoOf(index).kind === "cuda") {
     const n_ctx = options.n_ctx ?? Math.min(model.spec.n_ctx_train, SHORT_CONTEXT);
-    const { n_layer } = model.spec, experts = expertsOf(n_layer);
-    const found = spreadOver(
-      index,
-      n_layer,
-      model.weights.some((w) => experts.test(w.name)),
-      (tried) =>
-        fitsPlan(model, {
-          ...planOptions(n_ctx, placementFor({ ...place, ...tried }, n_layer, index), 1),
-          cardRoom: options.cardRoom ?? withoutMargin(infoOf(index)),
-        }),
-    );
-    place = { ...place, ...found };
+    const cardRoom = options.cardRoom ?? withoutMargin(infoOf(index));
+    const fits = (tried: PlaceOptions) => {
+      const placement = placementFor({ ...place, ...tried }, n_layer, index);
+      return tryPlan(model, { ...planOptions(n_ctx, placement, 1), cardRoom }).fits;
+    };
+    place = { ...place, ...spreadOver(index, n_layer, hasExperts, fits) };
   }
-  const placement = placementFor(place, model.spec.n_layer, index);
+  const placement = placementFor(place, n_layer, index);
   const used = [...placement.layers, placement.output, ...placement.overrides.map((o) => o.device)].map(infoOf);
   const card = used.find((d) => d.kind === "cuda");
   if (options.collect && card) {
@@ -165,12 +162,23 @@ export function planEngine(
     throw new EngineError("engine.collect", text, { at: { device: card.name }, hint: "use --device cpu" });
   }
   const device = infoOf(placement.output);
+  const others = placesNear(place, n_layer, hasExperts, index).map(({ most, at }) => ({
+    most,
+    at(n: number) {
+      const { flag, place } = at(n);
+      return { flag, placement: placementFor(place, n_layer, index) };
+    },
+  }));
   // A context that nobody asked for is tried with a part of the free memory, of every device alike.
-  const planFor = (n_ctx: number, d: DeviceInfo) =>
-    planModel(model, planOptions(n_ctx, placement, d.free_bytes / device.free_bytes));
-  const chosen = options.n_ctx === undefined ? contextFor(model, device, planFor) : undefined;
+  const chosen = options.n_ctx === undefined
+    ? contextFor(
+      model,
+      device,
+      (n_ctx, d) => tryPlan(model, planOptions(n_ctx, placement, d.free_bytes / device.free_bytes)),
+    )
+    : undefined;
   const asked = options.n_ctx ?? chosen!.n_ctx, n_ctx = Math.min(asked, model.spec.n_position ?? asked);
-  const plan = planFor(n_ctx, device), rows = nextPowerOfTwo(n_ubatch);
+  const plan = planModel(model, { ...planOptions(n_ctx, placement, 1), others }), rows = nextPowerOfTwo(n_ubatch);
   // A row of an encoder is as small as what goes in.
   const n_out = model.arch.encoder ? rows : Math.min(rows, options.n_out ?? rows);
   return {

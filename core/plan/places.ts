@@ -143,3 +143,44 @@ export function spreadOver(
   return (hasExperts ? least(n_layer, withoutExperts) : undefined) ?? least(n_layer, layersOnHost) ??
     { split: [{ device: 0 }] };
 }
+
+/** Placements that leave less and less to some device: what a refusal may propose. */
+export interface OtherPlaces {
+  /** The last is `at(most)`; the first, nearest to what was asked for, `at(1)`. */
+  readonly most: number;
+  at(n: number): { readonly flag: string; readonly place: PlaceOptions };
+}
+
+/**
+ * Placements near one that does not fit: layers moved from a device to its neighbour, more experts on the host, fewer layers on the card.
+ * @param device That has what the options do not place; 0: the host, for which there are none.
+ */
+export function placesNear(place: PlaceOptions, n_layer: number, hasExperts: boolean, device: number): OtherPlaces[] {
+  const { split, last, hostExperts = 0 } = place;
+  if (split && split.length > 1) {
+    const before = (i: number) => split.slice(0, i).reduce((n, r) => n + (r.layers ?? 0), 0);
+    const counts = split.map((r, i) => r.layers ?? n_layer - before(i));
+    const moved = (from: number, to: number): OtherPlaces => ({
+      most: counts[from],
+      at(n) {
+        const change = (k: number) => k === from ? -n : k === to ? n : 0;
+        const runs = split.map((r, k) => ({ device: r.device, layers: counts[k] + change(k) }));
+        return { flag: `--place ${splitText(runs)}`, place: { ...place, split: runs } };
+      },
+    });
+    return counts.slice(1).flatMap((_, i) => [moved(i, i + 1), moved(i + 1, i)]);
+  }
+  if (device === 0 || split) return [];
+  const { layers, devices } = last ?? { layers: n_layer + 1, devices: [{ device, share: 1 }] };
+  const now = Math.min(layers, n_layer + 1);
+  return [
+    {
+      most: hasExperts ? n_layer - Math.min(hostExperts, n_layer) : 0,
+      at: (n) => ({ flag: `--n-cpu-moe ${hostExperts + n}`, place: { ...place, hostExperts: hostExperts + n } }),
+    },
+    {
+      most: now,
+      at: (n) => ({ flag: `--n-gpu-layers ${now - n}`, place: { ...place, last: { layers: now - n, devices } } }),
+    },
+  ];
+}

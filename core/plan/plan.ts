@@ -13,6 +13,13 @@ import { formatBytes } from "./bytes.ts";
 import { fillRoom, type PoolPlan, smallestPools, withAll } from "./pools.ts";
 import { isPackedWeight, packedPlace, planWeight, routedGroups, type WeightPlan } from "./weights.ts";
 
+/** Placements that leave less and less to some device, with the flags that ask for them. */
+export interface OtherPlacements {
+  /** The last is `at(most)`; the first, nearest to what was asked for, `at(1)`. */
+  readonly most: number;
+  at(n: number): { readonly flag: string; readonly placement: Placement };
+}
+
 export interface PlanOptions extends CacheOptions {
   /** That the model is on where `placement` does not say. */
   readonly device: DeviceInfo;
@@ -32,6 +39,8 @@ export interface PlanOptions extends CacheOptions {
   readonly n_out?: number | undefined;
   /** Candidates of an output row. */
   readonly topK?: number | undefined;
+  /** Placements that a refusal may propose, the nearest first. */
+  readonly others?: readonly OtherPlacements[] | undefined;
   /** Says what a program needs; where it cannot, or is left out, scratch memory is estimated. */
   readonly backend?: Pick<Backend, "measureProgram"> | undefined;
 }
@@ -134,7 +143,7 @@ export function nextPowerOfTwo(n: number): number {
 }
 
 /** A plan and whether it fits. */
-interface Attempt {
+export interface Attempt {
   readonly plan: Plan;
   readonly fits: boolean;
   readonly fitsPacked: (plan: Plan) => boolean;
@@ -168,8 +177,8 @@ function isPage({ form }: WeightPlan): boolean {
   return form === "mapped" || form === "packed";
 }
 
-/** Where everything lies, whether it fits or not. */
-function attempt(model: Model, options: PlanOptions): Attempt {
+/** Where everything lies, whether it fits or not. @throws {PlanError} `plan.cache_type` */
+export function tryPlan(model: Model, options: PlanOptions): Attempt {
   const placement = options.placement ?? placedOn(options.device.index, model.spec.n_layer);
   const all = new Map([options.device, ...options.devices ?? []].map((d) => [d.index, d]));
   const infoOf = (index: number) => all.get(index)!;
@@ -293,10 +302,31 @@ function termsOf(plan: Plan, on: DevicePlan, n_cache: number): string {
 const CTX_STEP = 256;
 
 /** The setting nearest to what was asked for that fits. */
-function nearest(model: Model, options: PlanOptions, { plan, fitsPacked }: Attempt): string {
+function nearest(model: Model, options: PlanOptions, tried: Attempt): string {
+  const short = shortOf(tried.plan).map((d) => d.device.index);
+  const at = (places: OtherPlacements, n: number) => {
+    const { flag, placement } = places.at(n), other = tryPlan(model, { ...options, placement });
+    return { flag, fits: other.fits, helps: !shortOf(other.plan).some((d) => short.includes(d.device.index)) };
+  };
+  for (const places of options.others ?? []) {
+    if (places.most < 1 || !at(places, places.most).helps) continue;
+    let low = 0, high = places.most;
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (at(places, middle).helps) high = middle;
+      else low = middle;
+    }
+    const { flag, fits } = at(places, high);
+    if (fits) return `use ${flag}, which fits, or ${nearestElse(model, options, tried)}`;
+  }
+  return nearestElse(model, options, tried);
+}
+
+/** The setting nearest to what was asked for that fits, with everything where it is. */
+function nearestElse(model: Model, options: PlanOptions, { plan, fitsPacked }: Attempt): string {
   const fits = (n_ctx: number) => {
     const n_cache = Math.max(n_ctx, Math.floor(options.n_cache / options.n_ctx * n_ctx));
-    return attempt(model, { ...options, n_ctx, n_cache }).fits;
+    return tryPlan(model, { ...options, n_ctx, n_cache }).fits;
   };
   let low = 0, high = Math.ceil(options.n_ctx / CTX_STEP); // `high` does not fit
   if (high > 1 && fits(CTX_STEP)) {
@@ -309,7 +339,7 @@ function nearest(model: Model, options: PlanOptions, { plan, fitsPacked }: Attem
   }
   if (low > 0) return `use --ctx-size ${low * CTX_STEP}, the largest that fits here, a q8_0 cache, or another --device`;
   const half = Math.max(1, options.n_ubatch >> 2);
-  if (attempt(model, { ...options, n_ubatch: half }).fits) return `use --ubatch-size ${half}, which fits`;
+  if (tryPlan(model, { ...options, n_ubatch: half }).fits) return `use --ubatch-size ${half}, which fits`;
   if (fitsPacked(plan)) {
     return `run bloomery pack ${model.file.name}: its weights are pages of a file then, of which memory holds what it can`;
   }
@@ -321,18 +351,13 @@ function nearest(model: Model, options: PlanOptions, { plan, fitsPacked }: Attem
     : `use a smaller quantization, or leave less to ${short.device.name}: see --place, --n-cpu-moe`;
 }
 
-/** Whether {@link planModel} would give a plan. @throws {PlanError} `plan.cache_type` */
-export function fitsPlan(model: Model, options: PlanOptions): boolean {
-  return attempt(model, options).fits;
-}
-
 /**
  * Plans a model on a device, or on those of a placement. On the host, routed experts that do not fit with everything else go into
  * pools.
  * @throws {PlanError} `plan.cache_type` when a row, or on a card a head, is not whole blocks of the cache's type; `plan.does_not_fit`
  */
 export function planModel(model: Model, options: PlanOptions): Plan {
-  const tried = attempt(model, options), { plan } = tried;
+  const tried = tryPlan(model, options), { plan } = tried;
   if (tried.fits) return plan;
   const short = shortOf(plan),
     terms = short.map((d) => {
