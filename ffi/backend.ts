@@ -28,8 +28,11 @@ import { NativeTensor } from "./tensor.ts";
 const STATUS_DATA = STATUS.indexOf("native.data");
 
 class NativeCache extends Handle implements CacheHandle {
-  constructor(readonly library: Library, pointer: Deno.PointerObject) {
+  readonly streamBytes: readonly number[];
+
+  constructor(readonly library: Library, pointer: Deno.PointerObject, { streams, page_size }: CacheSpec) {
     super(pointer, (p) => library.symbols.bl_cache_free(p));
+    this.streamBytes = streams.map((s) => Math.ceil(page_size / s.ratio) * rowBytes(s.type, s.ne));
   }
 
   get pageBytes(): number {
@@ -285,7 +288,7 @@ class NativeBackend extends Handle implements Backend {
       BigInt(N_ERR),
     );
     check(status, err, "use a smaller --ctx-size or --parallel, or a q8_0 cache");
-    return new NativeCache(this.#library, pointerFrom(out));
+    return new NativeCache(this.#library, pointerFrom(out), spec);
   }
 
   createPool(spec: PoolSpec): PoolHandle {

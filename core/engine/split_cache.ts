@@ -5,7 +5,6 @@
  */
 import { type CachePlan, partSpec } from "../plan/cache.ts";
 import type { Backend, CacheHandle } from "../program/backend.ts";
-import { rowBytes } from "../gguf/types.ts";
 
 /** A stream's bytes in a page of its part and in a page of the whole. */
 interface Piece {
@@ -19,18 +18,22 @@ export class SplitCache implements CacheHandle {
   readonly #pieces: readonly Piece[];
   readonly pageBytes: number;
 
-  constructor(readonly plan: CachePlan, readonly parts: readonly CacheHandle[]) {
-    const home = new Map(plan.parts.flatMap((p, part) => p.streams.map((s) => [s, part])));
-    const ends = plan.parts.map(() => 0);
+  constructor(plan: CachePlan, readonly parts: readonly CacheHandle[]) {
+    const home = new Map(plan.parts.flatMap((p, part) => p.streams.map((s, i) => [s, { part, i }])));
+    const ends = parts.map(() => 0);
     let at = 0;
-    this.#pieces = plan.streams.map((s, i) => {
-      const part = home.get(i)!, bytes = Math.ceil(plan.page_size / s.ratio) * rowBytes(s.type, s.ne);
+    this.#pieces = plan.streams.map((_, s) => {
+      const { part, i } = home.get(s)!, bytes = parts[part].streamBytes[i];
       const piece = { part, inPart: ends[part], inWhole: at, bytes };
       ends[part] += bytes;
       at += bytes;
       return piece;
     });
     this.pageBytes = at;
+  }
+
+  get streamBytes(): number[] {
+    return this.#pieces.map((p) => p.bytes);
   }
 
   copyPages(src: readonly number[], dst: readonly number[]): void {

@@ -142,6 +142,8 @@ export interface CacheSpec {
 /** Paged per-token storage on a device; pages are numbered, the engine decides who has which. */
 export interface CacheHandle extends Disposable {
   readonly pageBytes: number;
+  /** Of each stream in a page, in their order: together `pageBytes`. */
+  readonly streamBytes: readonly number[];
   copyPages(src: readonly number[], dst: readonly number[]): void;
   readPages(pages: readonly number[]): Uint8Array;
   writePages(pages: readonly number[], data: Uint8Array): void;

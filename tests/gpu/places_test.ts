@@ -1,9 +1,9 @@
 /**
  * A model over the host and a card, and over two logical devices of one card. `deno task test:gpu`.
  *
- * What can be expected: two logical devices of a card compute every op with that card's kernels, so they give the bits of one. Host and
- * card have two arithmetics as long as the card rounds rows in another way; then ids are equal, but for near ties, and logits agree to
- * rounding. Which rows share a step changes no bit in either case.
+ * What can be expected: two logical devices of a card compute every op with that card's kernels, so they give the bits of one. Products
+ * with quantized weights have the same bits on host and card, but exponentials, norms and attention are not promised to: so ids are equal,
+ * but for near ties, and logits agree to rounding. Which rows share a step changes no bit in either case.
  */
 import assert from "node:assert/strict";
 import { Engine, type EngineOptions } from "../../core/engine/mod.ts";
@@ -74,7 +74,7 @@ function sameBits(got: readonly Float32Array[], want: readonly Float32Array[], w
   got.forEach((row, i) => assert.deepEqual(bytes(row), bytes(want[i]), `${what}, answer ${i}`));
 }
 
-/** The best token of each row is the same, or nearly as good; logits agree as two roundings of rows do. */
+/** The best token of each row is the same, or nearly as good; logits agree to rounding. */
 function near(got: readonly Float32Array[], want: readonly Float32Array[], what: string): void {
   const tolerance = 0.02;
   got.forEach((rows, i) => {

@@ -79,7 +79,11 @@ export class ReferenceCache implements CacheHandle {
   }
 
   get pageBytes(): number {
-    return this.spec.streams.reduce((sum, _, i) => sum + 4 * this.#pageSize(i), 0);
+    return this.streamBytes.reduce((sum, n) => sum + n, 0);
+  }
+
+  get streamBytes(): number[] {
+    return this.spec.streams.map((_, i) => 4 * this.#pageSize(i));
   }
 
   page(stream: number, page: number): Float32Array {
