@@ -66,6 +66,12 @@ function describe(plan: Plan): object {
   const { name, kind, memory_bytes, free_bytes } = plan.device;
   return {
     device: { name, kind, memory_bytes, free_bytes },
+    devices: plan.devices.map(({ device, total_bytes }) => ({
+      name: device.name,
+      kind: device.kind,
+      free_bytes: device.free_bytes,
+      total_bytes,
+    })),
     weights: [...groups].map(([name, g]) => ({
       name,
       bytes: g.bytes,

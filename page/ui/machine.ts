@@ -33,6 +33,8 @@ interface Machine {
 
 interface Plan {
   device: { name: string; kind: string; memory_bytes: number; free_bytes: number };
+  /** All that have a part of the model. */
+  devices: { name: string; kind: string; free_bytes: number; total_bytes: number }[];
   weights: { name: string; bytes: number; n_tensors: number; types: string[] }[];
   caches: { kind: string; window: number; types: string[]; page_size: number; n_pages: number; bytes: number }[];
   pools: { slot_bytes: number; n_slots: number; n_expert: number; bytes: number }[];
@@ -229,8 +231,9 @@ function tile(name: string, value: string, what: string): HTMLElement {
   );
 }
 
-/** One bar of the parts, a thin one of their share of the device's memory, and the parts as a table. */
-function drawPlan({ device, weights, pools, caches, table_bytes, scratch_bytes, total_bytes }: Plan): HTMLElement[] {
+/** One bar of the parts, a thin one of their share of the devices' memory, and the parts as a table. */
+function drawPlan({ devices, weights, pools, caches, table_bytes, scratch_bytes, total_bytes }: Plan): HTMLElement[] {
+  const free_bytes = devices.reduce((n, d) => n + d.free_bytes, 0);
   const parts = [
     ...weights.map((w, i) => ({
       name: w.name,
@@ -265,7 +268,7 @@ function drawPlan({ device, weights, pools, caches, table_bytes, scratch_bytes, 
     bar.append(piece);
   }
   const share = h("span", { class: "fill", "aria-hidden": "true" });
-  share.style.setProperty("--part", String(Math.min(1, total_bytes / device.free_bytes)));
+  share.style.setProperty("--part", String(Math.min(1, total_bytes / free_bytes)));
   const rows = parts.map(({ name, what, bytes, kind }) =>
     h(
       "tr",
@@ -280,10 +283,19 @@ function drawPlan({ device, weights, pools, caches, table_bytes, scratch_bytes, 
       "tr",
       { class: "sum" },
       h("th", { scope: "row" }, "total"),
-      h("td", {}, `of ${formatBytes(device.free_bytes)} that were free`),
+      h("td", {}, `of ${formatBytes(free_bytes)} that were free`),
       h("td", { class: "number" }, formatBytes(total_bytes)),
     ),
   );
+  for (const d of devices.length > 1 ? devices : []) {
+    rows.push(h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, `on ${d.name}`),
+      h("td", {}, `of ${formatBytes(d.free_bytes)} that were free`),
+      h("td", { class: "number" }, formatBytes(d.total_bytes)),
+    ));
+  }
   if (table_bytes > 0) {
     rows.push(h(
       "tr",
@@ -294,7 +306,7 @@ function drawPlan({ device, weights, pools, caches, table_bytes, scratch_bytes, 
     ));
   }
   return [
-    h("h2", {}, `What lives on ${device.name}`),
+    h("h2", {}, `What lives on ${devices.map((d) => d.name).join(" and ")}`),
     bar,
     share,
     h(

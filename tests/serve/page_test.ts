@@ -156,6 +156,8 @@ Deno.test("GET /bloomery/machine gives the plan's bytes, which are the sum, and 
       "other",
     ]);
     assert.equal(device.kind, "cpu");
+    const [on, ...others] = told.plan.devices;
+    assert.deepEqual([on.name, on.total_bytes, others], [device.name, model.engine.plan.total_bytes, []]);
     assert.equal(told.slots, null); // --no-slots
     assert.deepEqual([told.n_slots, told.n_waiting, told.counters.n_generated_tokens], [4, 0, 3]); // "ab", "c", end
   });
