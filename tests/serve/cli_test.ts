@@ -1,7 +1,10 @@
 /** `bloomery serve` as a process: it starts, answers, drains at the first signal and ends at once at the second. */
 import assert from "node:assert/strict";
 import { repoDir } from "../shared.ts";
-import { bloomNano } from "../models.ts";
+import { ENCODER_MODELS } from "../encoder_models.ts";
+import { writeFamilyModel } from "../family_models.ts";
+import { bloomNano, testFolder } from "../models.ts";
+import { WORDPIECE } from "../peer_encoders.ts";
 import { readEvents } from "./harness.ts";
 
 interface Served {
@@ -203,4 +206,23 @@ Deno.test("bloomery serve gives slots what the model was trained for, and says s
   process.kill("SIGTERM");
   await process.status;
   assert.ok(log().includes(`context of ${meta.n_ctx} tokens: what the model was trained for`), log());
+});
+
+Deno.test("bloomery serve ranks with --reranking, and refuses what does not fit by name", async () => {
+  const path = await writeFamilyModel(`${testFolder()}/cli-rerank.gguf`, ENCODER_MODELS["bert, reranker"], {
+    written: WORDPIECE,
+  });
+  const post = async (url: string, path: string, body: unknown) =>
+    await (await fetch(url + path, { method: "POST", body: JSON.stringify(body) })).json();
+  const rank = await spawn("-m", path, "--port", "0", "--rerank");
+  const { results } = await post(rank.url, "/v1/rerank", { query: "what", documents: ["the cat", "dog"] });
+  assert.equal(results.length, 2);
+  rank.process.kill("SIGKILL");
+  await rank.process.status;
+  for (const [flags, code] of [[["--rerank", "--pooling", "mean"], "usage.value"], [[], "usage.encoder"]] as const) {
+    await assert.rejects(
+      spawn("-m", path, "--port", "0", ...flags),
+      new RegExp(`ended before it served: .*${code}`, "s"),
+    );
+  }
 });
