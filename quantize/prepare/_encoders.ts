@@ -2,7 +2,7 @@
  * Small checkpoints of encoders for tests, whose files have golden sums (`scripts/peer_prepare.ts`).
  * @module
  */
-import { floats, type TestCheckpoint, VOCAB_SIZE } from "./_testing.ts";
+import { floats, type TestCheckpoint, tokenizerFiles, VOCAB_SIZE } from "./_testing.ts";
 
 type Shapes = Record<string, readonly number[]>;
 
@@ -322,6 +322,11 @@ const DESCRIBED: Readonly<Record<string, Described>> = {
     config: { ...DECODER, architectures: ["Qwen3ForCausalLM"], model_type: "qwen3" },
     shapes: qwenShapes(),
     files: pooled("pooling_mode_lasttoken"),
+  },
+  "Qwen3-Reranker-tiny": {
+    config: { ...DECODER, architectures: ["Qwen3ForCausalLM"], model_type: "qwen3", vocab_size: N_TOKEN + 3 },
+    shapes: { ...qwenShapes(), "embed_tokens.weight": [N_TOKEN + 3, N] },
+    files: tokenizerFiles(["n o", "y e", "ye s"]),
   },
 };
 

@@ -44,8 +44,8 @@ const SPLIT =
   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
 /** `tokenizer.json` and `tokenizer_config.json`. */
-export function tokenizerFiles(): Record<string, unknown> {
-  const merges = ["t h", "th e", "i n", "a n", "e r", "o n", "r e", "an d", "in g", "\u0120 t"];
+export function tokenizerFiles(more: readonly string[] = []): Record<string, unknown> {
+  const merges = ["t h", "th e", "i n", "a n", "e r", "o n", "r e", "an d", "in g", "\u0120 t", ...more];
   const tokens = [...byteTexts(), ...merges.map((m) => m.replace(" ", ""))];
   const added = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>"];
   return {

@@ -36,8 +36,8 @@ export interface CheckpointFacts {
 export interface Family {
   /** Class names in `architectures` of config.json. */
   readonly classes: readonly string[];
-  /** Decides between families of the same class; all checkpoints where left out. */
-  readonly accepts?: (c: Config) => boolean;
+  /** Decides between families of the same class; all checkpoints where left out. `text` is that of a file, undefined where there is none. */
+  readonly accepts?: (c: Config, text: (file: string) => string | undefined) => boolean;
   /** `general.architecture`. */
   readonly arch: string;
   /** Fields of config.json that releases leave out, with what they mean then. */
@@ -46,7 +46,7 @@ export interface Family {
   readonly draftBlocks?: (c: Config, names: Iterable<string>) => number;
   /** A checkpoint name in the family's own form, or undefined for a tensor that is not the text model's. */
   readonly rename?: (name: string, c: Config, options: FamilyOptions) => string | undefined;
-  readonly rules: (r: Rules, c: Config, options: FamilyOptions) => void;
+  readonly rules: (r: Rules, c: Config, options: FamilyOptions, facts: CheckpointFacts) => void;
   /** Keys after the common ones; those set again keep their place. */
   readonly keys?: (k: Keys, c: Config, n_block: number, facts: CheckpointFacts, options: FamilyOptions) => void;
   /** Tensors that are computed; they come first in the file. */

@@ -24,7 +24,7 @@ import { encodeQ8_0 } from "./q8_0.ts";
 import { type Output, Rules } from "./rules.ts";
 import { orderedTensors, refusedQuantization, sourceTensors } from "./sources.ts";
 import { constant, rowLength, sizeOf, type View } from "./view.ts";
-import { writeVocabulary } from "./vocabulary.ts";
+import { textOf, writeVocabulary } from "./vocabulary.ts";
 
 /** A tensor of the file to be. */
 export interface PreparedTensor extends TensorInfo {
@@ -230,10 +230,11 @@ class Preparation {
   readonly #mainType: string;
   readonly #problems: string[] = [];
   readonly #warnings: string[];
+  #vocabulary: Metadata | undefined;
 
   constructor(readonly checkpoint: Checkpoint, readonly options: PrepareOptions, readonly arrived?: Arrived) {
     const bare = readConfig(checkpoint);
-    this.#family = familyOf(bare, options.arch);
+    this.#family = familyOf(bare, options.arch, (file) => textOf(checkpoint.dir + file));
     this.#config = this.#family.defaults ? bare.withDefaults(this.#family.defaults(bare)) : bare;
     const guess = arrived?.guess ?? guessOuttype(orderedTensors(checkpoint));
     const asked = options.outtype ?? "auto";
@@ -319,7 +320,7 @@ class Preparation {
     const c = this.#config;
     const rules = new Rules(c.n_layer, n_block);
     const choice = this.#choice;
-    this.#family.rules(rules, c, choice);
+    this.#family.rules(rules, c, choice, this.#facts);
     const ignore = globs(this.options.ignore);
     const only = globs(this.options.only);
     const drop = globs(this.options.drop);
@@ -408,22 +409,27 @@ class Preparation {
     });
     const keys = new Keys(metadata, this.#family.arch);
     commonKeys(keys, c, n_block, this.#fileType(tensors));
-    const known = this.#family.classes.find((name) => name === c.architecture) ?? this.#family.classes[0];
-    let vocabulary: Metadata | undefined;
-    const readVocabulary = () => {
-      if (vocabulary) return vocabulary;
-      vocabulary = new Metadata(checkpoint.dir);
-      this.#warnings.push(...writeVocabulary(vocabulary, checkpoint, known, options.chatTemplate));
-      return vocabulary;
-    };
-    this.#family.keys?.(keys, c, n_block, checkpointFacts(checkpoint, readVocabulary), this.#choice);
+    this.#family.keys?.(keys, c, n_block, this.#facts, this.#choice);
     metadata.set("general.quantization_version", ggufValue.u32(2));
     if (wide.length > 0) {
       metadata.set("general.tensor_extra.name", ggufValue.strs(wide))
         .set("general.tensor_extra.prec_a4", ggufValue.bools(wide.map(() => false)));
     }
-    for (const [key, value] of readVocabulary()) metadata.set(key, value);
+    for (const [key, value] of this.#readVocabulary()) metadata.set(key, value);
     return metadata;
+  }
+
+  #readVocabulary(): Metadata {
+    if (this.#vocabulary) return this.#vocabulary;
+    const { checkpoint, options } = this, { classes } = this.#family;
+    const known = classes.find((name) => name === this.#config.architecture) ?? classes[0];
+    this.#vocabulary = new Metadata(checkpoint.dir);
+    this.#warnings.push(...writeVocabulary(this.#vocabulary, checkpoint, known, options.chatTemplate));
+    return this.#vocabulary;
+  }
+
+  get #facts(): CheckpointFacts {
+    return checkpointFacts(this.checkpoint, () => this.#readVocabulary());
   }
 }
 

@@ -16,6 +16,12 @@ function fileBytes(path: string): Uint8Array | undefined {
   }
 }
 
+/** The text of a file, or undefined where there is none. */
+export function textOf(path: string): string | undefined {
+  const bytes = fileBytes(path);
+  return bytes && new TextDecoder().decode(bytes);
+}
+
 function fileNames(path: string): string[] {
   try {
     return [...Deno.readDirSync(path)].filter((e) => e.isFile).map((e) => e.name).sort();

@@ -20,7 +20,7 @@ const AT = "model.layers.{il}";
 export const SMOLLM3: Family = {
   classes: ["SmolLM3ForCausalLM"],
   arch: "smollm3",
-  rules: (r, c, options) => LLAMA.rules(r, c, options),
+  rules: (r, c, options, facts) => LLAMA.rules(r, c, options, facts),
   keys: (k, c) => void k.u32("vocab_size", c.needInt("vocab_size")).u32("rope.dimension_count", c.head_dim),
 };
 

@@ -49,7 +49,7 @@ function sharedRules(r: Rules, c: Config): void {
 export const GRANITE: Family = {
   classes: ["GraniteForCausalLM"],
   arch: "granite",
-  rules: (r, c, options) => LLAMA.rules(r, c, options),
+  rules: (r, c, options, facts) => LLAMA.rules(r, c, options, facts),
   keys: scaleKeys,
   extra: LLAMA.extra!,
 };

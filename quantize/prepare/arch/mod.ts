@@ -30,12 +30,13 @@ import { NEMOTRON_H, NEMOTRON_H_MOE } from "./nemotron_h.ts";
 import { OLMO2, OLMOE } from "./olmo.ts";
 import { QWEN4EXP } from "./qwen4exp.ts";
 import { QWEN35, QWEN35MOE, QWEN3NEXT } from "./qwen_next.ts";
-import { QWEN2, QWEN2MOE, QWEN3, QWEN3MOE, QWEN3VL } from "./qwen.ts";
+import { QWEN2, QWEN2MOE, QWEN3, QWEN3_RERANKER, QWEN3MOE, QWEN3VL } from "./qwen.ts";
 
 export const FAMILIES: readonly Family[] = [
   LLAMA,
   QWEN2,
   QWEN2MOE,
+  QWEN3_RERANKER,
   QWEN3,
   QWEN3MOE,
   QWEN3NEXT,
@@ -99,11 +100,15 @@ export const FAMILIES: readonly Family[] = [
  * The family of a checkpoint: the one named, or the one whose class config.json names.
  * @throws {ModelError} `model.unknown_architecture`
  */
-export function familyOf(c: Config, arch?: string): Family {
+export function familyOf(
+  c: Config,
+  arch?: string,
+  text: (file: string) => string | undefined = () => undefined,
+): Family {
   const wanted = arch ?? c.architecture;
-  const family = FAMILIES.find((f) =>
-    arch === undefined ? f.classes.includes(wanted ?? "") && f.accepts?.(c) !== false : f.arch === arch
-  );
+  const named = FAMILIES.filter((f) => arch === undefined ? f.classes.includes(wanted ?? "") : f.arch === arch);
+  // Who names an architecture gets it, whatever the checkpoint says of itself.
+  const family = named.find((f) => f.accepts?.(c, text) !== false) ?? (arch === undefined ? undefined : named[0]);
   if (family) return family;
   const known = arch === undefined ? FAMILIES.flatMap((f) => f.classes) : [...new Set(FAMILIES.map((f) => f.arch))];
   const why = unpublished(`${wanted} ${c.raw("model_type")}`);

@@ -2,11 +2,14 @@
  * Qwen 2 to 3, dense and with experts: `qwen2`, `qwen2moe`, `qwen3`, `qwen3moe`.
  * @module
  */
+import { ModelError } from "../../../core/errors.ts";
+import { ggufValue } from "../../../core/gguf/metadata.ts";
 import type { Config } from "../config.ts";
 import type { CheckpointFacts, Family } from "../family.ts";
 import type { Keys } from "../keys.ts";
 import { poolingType } from "../pooling.ts";
 import type { Rules } from "../rules.ts";
+import { pickRows, type View } from "../view.ts";
 import { attentionRules, denseRules, normRules, trunkRules } from "./llama.ts";
 import { expertRules, routerRules, sharedExpertRules, sharedGateRule, stackedExpertRules } from "./moe.ts";
 
@@ -84,12 +87,56 @@ export const QWEN3: Family = {
   classes: ["Qwen3ForCausalLM"],
   arch: "qwen3",
   defaults: () => ({ head_dim: 128, num_key_value_heads: 32 }),
-  rules(r, c, options) {
-    QWEN2.rules(r, c, options);
+  rules(r, c, options, facts) {
+    QWEN2.rules(r, c, options, facts);
     headNormRules(r, c);
   },
   rename: underModel,
   keys: vectorKeys,
+};
+
+/** What Qwen3's rerankers are asked; the question and the text go into the braces. */
+const RERANK =
+  "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. " +
+  'Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n' +
+  "<Instruct>: Given a web search query, retrieve relevant passages that answer the query\n" +
+  "<Query>: {query}\n<Document>: {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
+
+/** Rows of the head for "yes" and "no". */
+function answerRows(v: View, facts: CheckpointFacts): View {
+  const tokens = Array.from(facts.vocabulary().strs("tokenizer.ggml.tokens"));
+  const rows = ["yes", "no"].map((text) => {
+    const id = tokens.indexOf(text);
+    if (id >= 0) return id;
+    throw new ModelError("model.config", `Cannot prepare a reranker: its vocabulary has no token "${text}"`, {
+      at: { field: "tokenizer.ggml.tokens", got: null, expected: text },
+    });
+  });
+  return pickRows(v, [2, v.shape[1]], (r) => rows[r]);
+}
+
+/** Qwen3-Reranker: what it answers is yes or no, so that two rows are left of its head. */
+export const QWEN3_RERANKER: Family = {
+  ...QWEN3,
+  // Its class is that of the others: llama.cpp knows it by the names of its folder and its card.
+  accepts: (c, text) =>
+    /qwen3-reranker[^/]*\/[^/]*$/i.test(c.file) || /qwen3-reranker/i.test(String(c.raw("_name_or_path") ?? "")) ||
+    /^# qwen3-reranker/im.test(text("README.md") ?? ""),
+  rules(r, c, options, facts) {
+    QWEN3.rules(r, c, options, facts);
+    const tied = c.bool("tie_word_embeddings", false), from = tied ? "model.embed_tokens" : "lm_head";
+    r.forget(`${from}.weight`).split(`${from}.weight`, (v) => [
+      { name: "cls.output.weight", view: answerRows(v, facts) },
+      ...tied ? [{ name: "token_embd.weight", view: v }] : [],
+    ]);
+    if (tied) r.drop("lm_head.weight");
+  },
+  keys(k, c, n_block, facts, options) {
+    QWEN3.keys!(k, c, n_block, facts, options);
+    k.u32("pooling_type", 4).strs("classifier.output_labels", ["yes", "no"]);
+    k.metadata.set("tokenizer.chat_template.rerank", ggufValue.str(RERANK))
+      .set("tokenizer.chat_templates", ggufValue.strs(["rerank"]));
+  },
 };
 
 export const QWEN3MOE: Family = {
