@@ -16,7 +16,6 @@ CudaDevice::CudaDevice(int ordinal, const cudaDeviceProp &properties, ThreadPool
       major_(properties.major),
       minor_(properties.minor),
       n_sm_(uint32_t(properties.multiProcessorCount)),
-      pool_(pool),
       coder_(ordinal, pool) {}
 
 CudaDevice::~CudaDevice() {

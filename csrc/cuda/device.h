@@ -83,8 +83,6 @@ class CudaDevice : public Device {
   uint8_t *pinned_[2] = {nullptr, nullptr};
   cudaEvent_t sent_[2] = {nullptr, nullptr};
   Buffer raw_[2];
-  ThreadPool &pool_;
-
   RowCoder coder_;
 };
 
