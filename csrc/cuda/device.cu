@@ -11,6 +11,7 @@ namespace bl::cuda {
 
 CudaDevice::CudaDevice(int ordinal, const cudaDeviceProp &properties, ThreadPool &pool)
     : ordinal_(ordinal),
+      pool_(pool),
       name_(properties.name),
       memory_(properties.totalGlobalMem),
       major_(properties.major),

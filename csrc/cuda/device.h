@@ -70,6 +70,7 @@ class CudaDevice : public Device {
   void copy_in(Buffer &to, const TensorSource &source, const char *what);
 
   int ordinal_;
+  ThreadPool &pool_;
   std::string name_;
   uint64_t memory_;
   int major_, minor_;
