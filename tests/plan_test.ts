@@ -194,6 +194,12 @@ Deno.test("every device of a split has its part of all terms, and a refusal name
   }
   assert.equal(p.total_bytes, p.devices[0].total_bytes + p.devices[1].total_bytes);
   assert.equal(p.moved_bytes, 4 * 256); // one row between the layers
+  const routed = planEngine(model, { devices: [host(2 ** 40), gpu], measureProgram: () => 1e6 }, {
+    n_ctx: 1024,
+    device: 1,
+    place: { hostExperts: 2 },
+  }).plan;
+  assert.equal(routed.moved_bytes, 2 * 4 * (2 * 256 + 2 * 4)); // a row there and back, ids and weights of the experts of a token
   assert.throws(() => split(4e6), (e) => {
     const { code, message, at, hint } = e as PlanError;
     assert.match(hint!, /^use --place 0:2,1:0, which fits, or /);

@@ -12,7 +12,7 @@ import { ggmlType } from "../core/gguf/types.ts";
 import type { Backend, StepInput } from "../core/program/backend.ts";
 import { NONE } from "../core/program/ops.ts";
 import { KIND, type OpDesc, Ops, type Program } from "../core/program/program.ts";
-import { crossings } from "../core/program/place.ts";
+import { crossings, placeProgram } from "../core/program/place.ts";
 import { openReferenceBackend } from "../core/program/reference.ts";
 import { Adapter, withAdapters } from "../core/arch/adapter.ts";
 import { NativeError } from "../core/errors.ts";
@@ -303,4 +303,33 @@ Deno.test("the reference runs programs for several devices too", async () => {
   using opened = openBackend("cpu");
   const path = await modelOf("llama", opened.backend);
   sameBits((await run(path, backend, {}, HALVES)).rows, (await run(path, backend, {})).rows, "reference");
+});
+
+Deno.test("what crosses is what is read: a slice alone, a whole value once whatever its shape", () => {
+  const ne: Record<string, number[]> = {
+    "token_embd.weight": [8, 10],
+    "blk.1.a.weight": [4],
+    "blk.1.b.weight": [4, 2],
+  };
+  const bytes = (build: (op: Ops) => void) => {
+    const op = new Ops({ n_tok: 3, n_out: 3, n_seq: 3, n_page: 1 }, {
+      find: (name) => ne[name] && { type: ggmlType("f32"), ne: ne[name] },
+    });
+    build(op);
+    const p = placeProgram(op.finish(), { layers: [0, 1], output: 1, overrides: [] });
+    return crossings(p).map((c) => [c.from, c.to, c.bytes]);
+  };
+  const embed = (op: Ops) => op.get_rows(op.weights()("token_embd", [8, 10]), op.tokens);
+  const by = (op: Ops, name: string) => op.weights("blk.1")(name, ne[`blk.1.${name}.weight`]);
+  for (const start of [0, 2]) {
+    assert.deepEqual(bytes((op) => op.output("y", op.mul(embed(op).slice(start, 4), by(op, "a")))), [[0, 1, 16]]);
+  }
+  assert.deepEqual(
+    bytes((op) => {
+      const x = embed(op), y = op.mul(x.heads(2), by(op, "b"));
+      op.output("y", op.add(y.flat(), op.mul(x.heads(2), by(op, "b")).flat()));
+      op.output("z", op.mul(x.slice(0, 4), by(op, "a"))); // a part of what is there already
+    }),
+    [[0, 1, 32]],
+  );
 });
