@@ -259,7 +259,7 @@ Deno.test("a prompt that shares little with an idle slot leaves it alone", async
 });
 
 Deno.test("an idle server gives the model back, says so, and wakes at the next request", async () => {
-  await withServer({ n_slots: 2, sleepAfterMs: 40, promptCacheBytes: 1 << 20, slotSavePath: "/nowhere" }, async (h) => {
+  await withServer({ n_slots: 2, sleepAfterMs: 500, promptCacheBytes: 1 << 20, slotSavePath: "/nowhere" }, async (h) => {
     const { post, engine, server } = h;
     const prompt = "x".repeat(50) + "[[[yes]]]";
     const ask = async () => (await post("/completion", { prompt })).body;
