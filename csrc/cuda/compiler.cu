@@ -6,6 +6,7 @@
 #include "attention.h"
 #include "elements.h"
 #include "experts.h"
+#include "matmul_wide.h"
 #include "pack.h"
 #include "recurrent.h"
 
@@ -529,6 +530,7 @@ void Compiler::launch_products(const MatmulArgs &args) {
       if (!taken[j] && (few ? few_together(a, b) : a == b)) one.part[one.n_part++] = args.part[j], taken[j] = true;
     }
     if (few) push([=](Stream &s) { matmul_few(one, n_sm, s); });
+    else if (one.ids == nullptr && one.rows.max >= WIDE_FROM && takes_wide(one.part[0]) && has_wgmma()) push([=](Stream &s) { matmul_wide(one, s); });
     else push([=](Stream &s) { matmul_many(one, s); });
   }
 }
