@@ -259,30 +259,33 @@ Deno.test("a prompt that shares little with an idle slot leaves it alone", async
 });
 
 Deno.test("an idle server gives the model back, says so, and wakes at the next request", async () => {
-  await withServer({ n_slots: 2, sleepAfterMs: 500, promptCacheBytes: 1 << 20, slotSavePath: "/nowhere" }, async (h) => {
-    const { post, engine, server } = h;
-    const prompt = "x".repeat(50) + "[[[yes]]]";
-    const ask = async () => (await post("/completion", { prompt })).body;
-    const sleeping = async () => (await (await fetch(`${server.url}/props`)).json()).is_sleeping;
-    assert.equal((await ask()).content, "yes");
-    assert.equal(await sleeping(), false);
-    await soon(() => engine.asleep, "it sleeps");
-    assert.equal(engine.sequences.size, 0);
-    assert.equal(await sleeping(), true);
-    for (const path of ["/health", "/v1/models", "/metrics", "/slots"]) {
-      assert.equal((await fetch(server.url + path).then((r) => (r.body?.cancel(), r))).status, 200);
-    }
-    assert.ok(engine.asleep, "looking does not wake it");
-    const [first, second] = await Promise.all([ask(), ask()]);
-    assert.deepEqual([first.content, second.content, engine.asleep], ["yes", "yes", false]);
-    assert.ok(first.timings.cache_n > 40, "what it had computed is in the host's memory");
-    await soon(() => engine.asleep, "it sleeps again");
-    engine.failure = new Error("no memory");
-    assert.equal((await post("/completion", { prompt })).status, 500);
-    assert.equal((await ask()).content, "yes", "the next request tries again");
-    await soon(() => engine.asleep, "and again");
-    assert.deepEqual((await post("/slots/0?action=erase", {})).body, { id_slot: 0, n_erased: 0 });
-  });
+  await withServer(
+    { n_slots: 2, sleepAfterMs: 500, promptCacheBytes: 1 << 20, slotSavePath: "/nowhere" },
+    async (h) => {
+      const { post, engine, server } = h;
+      const prompt = "x".repeat(50) + "[[[yes]]]";
+      const ask = async () => (await post("/completion", { prompt })).body;
+      const sleeping = async () => (await (await fetch(`${server.url}/props`)).json()).is_sleeping;
+      assert.equal((await ask()).content, "yes");
+      assert.equal(await sleeping(), false);
+      await soon(() => engine.asleep, "it sleeps");
+      assert.equal(engine.sequences.size, 0);
+      assert.equal(await sleeping(), true);
+      for (const path of ["/health", "/v1/models", "/metrics", "/slots"]) {
+        assert.equal((await fetch(server.url + path).then((r) => (r.body?.cancel(), r))).status, 200);
+      }
+      assert.ok(engine.asleep, "looking does not wake it");
+      const [first, second] = await Promise.all([ask(), ask()]);
+      assert.deepEqual([first.content, second.content, engine.asleep], ["yes", "yes", false]);
+      assert.ok(first.timings.cache_n > 40, "what it had computed is in the host's memory");
+      await soon(() => engine.asleep, "it sleeps again");
+      engine.failure = new Error("no memory");
+      assert.equal((await post("/completion", { prompt })).status, 500);
+      assert.equal((await ask()).content, "yes", "the next request tries again");
+      await soon(() => engine.asleep, "and again");
+      assert.deepEqual((await post("/slots/0?action=erase", {})).body, { id_slot: 0, n_erased: 0 });
+    },
+  );
 });
 
 Deno.test("a real model that slept answers with the same bits", async () => {
