@@ -13,6 +13,7 @@ namespace bl::cuda {
 namespace {
 
 constexpr int N_WARP = 4;
+constexpr uint32_t AHEAD = 2;  // angles of a lane that are made before the wait; twice as many weights
 
 __device__ void write_cache(const HeadJob &job, uint8_t *row, uint32_t head, const float *v, int lane) {
   if (job.cache.type == TYPE_F32) {
@@ -40,53 +41,76 @@ __device__ void write_cache(const HeadJob &job, uint8_t *row, uint32_t head, con
 __global__ __launch_bounds__(N_WARP *WARP) void heads_kernel(const __grid_constant__ HeadsArgs p, uint32_t longest) {
   extern __shared__ float head_values[];  // [N_WARP][longest]
   release();
-  depend();
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const uint32_t token = blockIdx.y;
-  if (token >= row_count(p.rows)) return;
+  if (token >= row_count(p.rows)) return depend();
   uint32_t head = blockIdx.x * N_WARP + warp, j = 0;
   while (j < p.n_job && head >= p.job[j].n_head) head -= p.job[j++].n_head;
-  if (j == p.n_job) return;
+  if (j == p.n_job) return depend();
   const HeadJob &job = p.job[j];
   float *v = head_values + warp * longest;
   const uint64_t at = (uint64_t(token) * job.n_head + head) * job.head_dim;
   const float *x = job.x + token * job.x_row + head * job.x_head;
 
+  // What needs no earlier result: the angles, the norm's weights and the place in the cache.
+  const int32_t position = p.positions[token];
+  const uint32_t half = job.inv_freq != nullptr ? job.n_rot / 2 : 0;
+  const float turns = float(max(position + job.shift, 0));
+  const auto angle = [&](uint32_t i, float &sine, float &cosine) {
+    sincosf(__fmul_rn(turns, job.inv_freq[i]), &sine, &cosine);
+    sine = __fmul_rn(job.inverse ? -sine : sine, job.mscale), cosine = __fmul_rn(cosine, job.mscale);
+  };
+  float sines[AHEAD], cosines[AHEAD], weights[2 * AHEAD];
+#pragma unroll
+  for (uint32_t i = 0; i < AHEAD; i++)
+    if (lane + i * WARP < half) angle(lane + i * WARP, sines[i], cosines[i]);
+  if (job.norm != nullptr)
+#pragma unroll
+    for (uint32_t i = 0; i < 2 * AHEAD; i++)
+      if (lane + i * WARP < job.head_dim) weights[i] = job.norm[lane + i * WARP];
+  uint8_t *row = nullptr;
+  if (job.cache.base != nullptr) {
+    const uint32_t ratio = job.cache.ratio, end = uint32_t(position) + 1;
+    const int32_t *pages = job.table.pages + uint64_t(p.seqs[token]) * job.table.n_page;
+    if (ratio == 1) row = cache_row(job.cache, pages, job.table.page_size, uint32_t(position));
+    else if (end % ratio == 0) row = stream_row(job.cache, pages, job.table.page_size, end / ratio - 1);
+  }
+  depend();
+
   float sum = 0.0f;
+#pragma unroll 4
   for (uint32_t i = lane; i < job.head_dim; i += WARP) {
-    v[i] = x[i];
-    sum = __fmaf_rn(v[i], v[i], sum);
+    const float value = x[i];
+    v[i] = value;
+    sum = __fmaf_rn(value, value, sum);
   }
   if (job.norm != nullptr) {
     for (int o = 16; o > 0; o >>= 1) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, o));
     const float factor = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, float(job.head_dim)), job.eps)));
-    for (uint32_t i = lane; i < job.head_dim; i += WARP) v[i] = __fmul_rn(__fmul_rn(v[i], factor), job.norm[i]);
+#pragma unroll
+    for (uint32_t i = 0; i < 2 * AHEAD; i++)
+      if (lane + i * WARP < job.head_dim) v[lane + i * WARP] = __fmul_rn(__fmul_rn(v[lane + i * WARP], factor), weights[i]);
+    for (uint32_t i = lane + 2 * AHEAD * WARP; i < job.head_dim; i += WARP) v[i] = __fmul_rn(__fmul_rn(v[i], factor), job.norm[i]);
   }
   __syncwarp();
-  const int32_t position = p.positions[token];
-  if (job.inv_freq != nullptr) {
-    const uint32_t half = job.n_rot / 2;
-    const float turns = float(max(position + job.shift, 0));
-    for (uint32_t i = lane; i < half; i += WARP) {
-      const uint32_t a = job.offset + (job.rope_kind == BL_ROPE_PAIRS ? 2 * i : i);
-      const uint32_t b = job.offset + (job.rope_kind == BL_ROPE_PAIRS ? 2 * i + 1 : i + half);
-      float sine, cosine;
-      sincosf(__fmul_rn(turns, job.inv_freq[i]), &sine, &cosine);
-      sine = __fmul_rn(job.inverse ? -sine : sine, job.mscale), cosine = __fmul_rn(cosine, job.mscale);
-      const float first = v[a], second = v[b];
-      v[a] = __fsub_rn(__fmul_rn(first, cosine), __fmul_rn(second, sine));
-      v[b] = __fadd_rn(__fmul_rn(second, cosine), __fmul_rn(first, sine));
-    }
-    __syncwarp();
+  const auto turn = [&](uint32_t i, float sine, float cosine) {
+    const uint32_t a = job.offset + (job.rope_kind == BL_ROPE_PAIRS ? 2 * i : i);
+    const uint32_t b = job.offset + (job.rope_kind == BL_ROPE_PAIRS ? 2 * i + 1 : i + half);
+    const float first = v[a], second = v[b];
+    v[a] = __fsub_rn(__fmul_rn(first, cosine), __fmul_rn(second, sine));
+    v[b] = __fadd_rn(__fmul_rn(second, cosine), __fmul_rn(first, sine));
+  };
+#pragma unroll
+  for (uint32_t i = 0; i < AHEAD; i++)
+    if (lane + i * WARP < half) turn(lane + i * WARP, sines[i], cosines[i]);
+  for (uint32_t i = lane + AHEAD * WARP; i < half; i += WARP) {
+    float sine, cosine;
+    angle(i, sine, cosine);
+    turn(i, sine, cosine);
   }
+  __syncwarp();
   if (job.y != nullptr)
     for (uint32_t i = lane; i < job.head_dim; i += WARP) job.y[at + i] = v[i];
-  if (job.cache.base == nullptr) return;
-  const uint32_t ratio = job.cache.ratio, end = uint32_t(position) + 1;
-  const int32_t *pages = job.table.pages + uint64_t(p.seqs[token]) * job.table.n_page;
-  uint8_t *row = nullptr;
-  if (ratio == 1) row = cache_row(job.cache, pages, job.table.page_size, uint32_t(position));
-  else if (end % ratio == 0) row = stream_row(job.cache, pages, job.table.page_size, end / ratio - 1);
   if (row != nullptr) write_cache(job, row, head, v, lane);
 }
 

@@ -49,29 +49,36 @@ __global__ void rows_kernel(const __grid_constant__ RowsArgs p) {
   float weight[8];  // of the norm, for the warp's first superblock: weights do not change, so this need not wait for the grid before
   if constexpr (NORM)
     if (p.w != nullptr && warp < n_sb) load8f(p.w, warp * SB + lane * 8, p.n, p.n % 4 != 0, weight);
-  depend();
   const bool live = row < row_count(p.rows);
+  const uint64_t src = live ? (p.gather != nullptr ? uint32_t(p.gather[row]) : row) : 0;
+  depend();
   if constexpr (!NORM)
     if (!live) return;  // nobody waits in a barrier
-  const uint64_t src = live ? (p.gather != nullptr ? uint32_t(p.gather[row]) : row) : 0;
 
   auto load = [&](uint32_t k, float (&v)[8]) {
     if (p.n_expert_used != 0) {
 #pragma unroll
       for (int i = 0; i < 8; i++) v[i] = 0.0f;
-      for (uint32_t e = 0; e < p.n_expert_used; e++) {
-        float x[8];
-        load8f(p.a + (src * p.n_expert_used + e) * p.n, k, p.n, p.unaligned, x);
-        const float weight = p.b[src * p.n_expert_used + e];
+      float r[8];
+      if (p.residual != nullptr) load8f(p.residual + src * p.n, k, p.n, p.unaligned, r);
+      constexpr uint32_t AT_ONCE = 4;  // asked for before the first is used
+      for (uint32_t first = 0; first < p.n_expert_used; first += AT_ONCE) {
+        float x[AT_ONCE][8], weight[AT_ONCE];
 #pragma unroll
-        for (int i = 0; i < 8; i++) v[i] = __fmaf_rn(weight, x[i], v[i]);
+        for (uint32_t j = 0; j < AT_ONCE; j++) {
+          const uint64_t e = src * p.n_expert_used + min(first + j, p.n_expert_used - 1);
+          load8f(p.a + e * p.n, k, p.n, p.unaligned, x[j]);
+          weight[j] = p.b[e];
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < AT_ONCE; j++)
+          if (first + j < p.n_expert_used)
+#pragma unroll
+            for (int i = 0; i < 8; i++) v[i] = __fmaf_rn(weight[j], x[j][i], v[i]);
       }
-      if (p.residual != nullptr) {
-        float r[8];
-        load8f(p.residual + src * p.n, k, p.n, p.unaligned, r);
+      if (p.residual != nullptr)
 #pragma unroll
         for (int i = 0; i < 8; i++) v[i] = __fadd_rn(r[i], v[i]);
-      }
       return;
     }
     load8f(p.a + src * p.a_row, k, p.n, p.unaligned, v);
