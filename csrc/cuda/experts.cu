@@ -16,18 +16,25 @@ namespace {
 constexpr int N_WARP = 4;
 constexpr uint32_t MAX_EXPERTS = 4096;
 
-// The best of values lane, lane + 32, .. of a warp, ties to the lower index; MAX_EXPERTS where none is above -inf.
-__device__ uint32_t best_of(const float *values, uint32_t n, int lane, float &best) {
-  uint32_t at = MAX_EXPERTS;
-  best = -INFINITY;
-  for (uint32_t i = lane; i < n; i += WARP)
-    if (values[i] > best) best = values[i], at = i;
-  for (int o = 16; o > 0; o >>= 1) {
-    const float other = __shfl_xor_sync(~0u, best, o);
-    const uint32_t other_at = __shfl_xor_sync(~0u, at, o);
-    if (other > best || (other == best && other_at < at)) best = other, at = other_at;
+// A lane's best of values lane, lane + 32, .., the first of equals; MAX_EXPERTS where none is above -inf.
+struct Best {
+  float value;
+  uint32_t at;
+  __device__ void find(const float *values, uint32_t n, int lane) {
+    value = -INFINITY, at = MAX_EXPERTS;
+    for (uint32_t i = lane; i < n; i += WARP)
+      if (values[i] > value) value = values[i], at = i;
   }
-  return at;
+};
+// The best of a warp's, ties to the lower index.
+__device__ Best best_of(const Best &mine) {
+  const uint32_t bits = __float_as_uint(__fadd_rn(mine.value, 0.0f));  // zeros of either sign are equal
+  const uint32_t order = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+  const uint32_t most = __reduce_max_sync(~0u, order);
+  Best best;
+  best.at = __reduce_min_sync(~0u, order == most ? mine.at : MAX_EXPERTS);
+  best.value = __uint_as_float((most & 0x80000000u) != 0 ? most & 0x7FFFFFFFu : ~most);
+  return best;
 }
 
 // Sum of the `top` largest of n values, largest first.
@@ -50,14 +57,16 @@ __device__ float sum_of_best(const float *values, uint32_t n, uint32_t top) {
 }
 
 __global__ __launch_bounds__(N_WARP *WARP) void router_kernel(const __grid_constant__ RouterArgs p) {
-  extern __shared__ float shared[];  // [N_WARP]: scores [n_expert], and where they differ what is ranked [n_expert], groups [n_group]
+  extern __shared__ float shared[];  // [N_WARP]: scores [n_expert], and where they differ what is ranked [n_expert]; groups [n_group], weights [k]
   release();
-  depend();
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const uint32_t row = blockIdx.x * N_WARP + warp;
-  if (row >= row_count(p.rows)) return;
+  const bool live = row < row_count(p.rows);
+  depend();
+  if (!live) return;
   const bool plain = p.bias == nullptr && p.n_group <= 1;  // ranked by their scores
-  float *score = shared + warp * (2 * p.n_expert + p.n_group), *ranked = plain ? score : score + p.n_expert, *group = score + 2 * p.n_expert;
+  float *score = shared + warp * (2 * p.n_expert + p.n_group + p.k), *ranked = plain ? score : score + p.n_expert;
+  float *group = score + 2 * p.n_expert, *weights = group + p.n_group;
   const float *logits = p.logits + uint64_t(row) * p.n_expert;
 
   if (p.score == BL_SCORE_SOFTMAX) {
@@ -83,8 +92,9 @@ __global__ __launch_bounds__(N_WARP *WARP) void router_kernel(const __grid_const
     for (uint32_t g = lane; g < p.n_group; g += WARP) group[g] = sum_of_best(ranked + g * per_group, per_group, p.group_top);
     __syncwarp();
     for (uint32_t i = 0; i < p.n_group_used; i++) {
-      float best;
-      const uint32_t at = best_of(group, p.n_group, lane, best);
+      Best mine;
+      mine.find(group, p.n_group, lane);
+      const uint32_t at = best_of(mine).at;
       __syncwarp();
       if (lane == 0 && at < p.n_group) group[at] = NAN;  // used
       __syncwarp();
@@ -95,6 +105,8 @@ __global__ __launch_bounds__(N_WARP *WARP) void router_kernel(const __grid_const
   }
 
   float total = 0.0f;
+  Best mine;
+  if (p.given == nullptr) mine.find(ranked, p.n_expert, lane);
   for (uint32_t slot = 0; slot < p.k; slot++) {
     float best;
     uint32_t at;
@@ -103,24 +115,24 @@ __global__ __launch_bounds__(N_WARP *WARP) void router_kernel(const __grid_const
       if (at >= p.n_expert) at = 0;
       best = score[at];
     } else {
-      at = best_of(ranked, p.n_expert, lane, best);
+      const Best found = best_of(mine);
+      at = found.at, best = found.value;
       if (at == MAX_EXPERTS) at = slot, best = 0.0f;  // scores that are not numbers: any valid expert
-      else if (!plain) best = score[at];
+      else best = score[at];
     }
     if (!(best > -INFINITY)) best = 0.0f;
     total = __fadd_rn(total, best);
-    if (lane == 0) {
+    __syncwarp();  // the score has been read
+    if (at % WARP == uint32_t(lane)) {  // its lane: taken, and what else it has
       p.ids[uint64_t(row) * p.k + slot] = int32_t(at);
-      p.weights[uint64_t(row) * p.k + slot] = best;
-      if (p.given == nullptr) ranked[at] = -INFINITY;  // taken
+      weights[slot] = best;
+      if (p.given == nullptr) ranked[at] = -INFINITY, mine.find(ranked, p.n_expert, lane);
     }
-    __syncwarp();
   }
+  __syncwarp();
   const float divisor = fmaxf(__fadd_rn(total, p.sum_add), p.sum_min);
-  for (uint32_t i = lane; i < p.k; i += WARP) {
-    float &w = p.weights[uint64_t(row) * p.k + i];
-    w = __fmul_rn(p.renorm ? __fdiv_rn(w, divisor) : w, p.scale);
-  }
+  for (uint32_t i = lane; i < p.k; i += WARP)
+    p.weights[uint64_t(row) * p.k + i] = __fmul_rn(p.renorm ? __fdiv_rn(weights[i], divisor) : weights[i], p.scale);
 }
 
 __global__ __launch_bounds__(1024) void group_kernel(const __grid_constant__ GroupArgs p) {
@@ -160,7 +172,7 @@ __global__ __launch_bounds__(1024) void group_kernel(const __grid_constant__ Gro
 
 void router(const RouterArgs &args, Stream &s) {
   if (args.n_expert > MAX_EXPERTS) fail(BL_ERR_UNSUPPORTED, "Cannot route to %u experts on cuda: at most %u", args.n_expert, MAX_EXPERTS);
-  const size_t shared = size_t(N_WARP) * (2 * args.n_expert + args.n_group) * sizeof(float);
+  const size_t shared = size_t(N_WARP) * (2 * args.n_expert + args.n_group + args.k) * sizeof(float);
   allow_shared(router_kernel, shared);
   launch("router", router_kernel, dim3(ceil_div(args.rows.max, uint32_t(N_WARP))), N_WARP * WARP, shared, s, args);
 }
