@@ -35,6 +35,7 @@ import {
   tlsOf,
   vertexOf,
 } from "./server_flags.ts";
+import { onHangUp } from "./hang_up.ts";
 import { ROUTER_FLAGS, serveSeveral, wantsRouter } from "./serve_router.ts";
 import { SLOT_CACHE_FLAGS, SLOT_FLAGS, slotCacheOf, slotsOf } from "./slots.ts";
 import { readText } from "./text_file.ts";
@@ -129,7 +130,8 @@ export const serve: Command = {
     "Routes: /v1/chat/completions /v1/completions /v1/responses /v1/messages /v1/models /completion /tokenize\n" +
     "        /detokenize /apply-template /health /props /slots /metrics; docs/http.md has their fields\n\n" +
     "Settings of the sampler, --predict and --reasoning are what a request gets that does not set them itself.\n" +
-    "The first Ctrl-C or SIGTERM finishes the running requests, the second ends at once.",
+    "The first Ctrl-C or SIGTERM finishes the running requests, the second ends at once. SIGHUP reads keys and the chat\n" +
+    "template again, from --api-key-file and --chat-template-file.",
 
   async run({ flags, io }) {
     const kwargs = { ...reasoningKwargs(flags), ...templateKwargs(flags) };
@@ -153,7 +155,7 @@ export const serve: Command = {
     const log = await openRequestLog(flags, io);
     const { openServer } = await import("../serve/server.ts");
     const { endWithParent } = await import("../serve/router/routes.ts");
-    const { lacksTemplate, servedModel } = await import("../serve/language_model.ts");
+    const { chatOf, lacksTemplate, servedModel } = await import("../serve/language_model.ts");
     const { VERSION } = await import("./version.ts");
     const reasoningBudget = flags.num("reasoning-budget")!;
     const settings: ListenerSettings = {
@@ -196,7 +198,9 @@ export const serve: Command = {
       onWarning: (text) => io.warn(text),
       onError: (error) => io.error(error instanceof Error ? error.stack ?? error.message : String(error)),
     };
-    if (wantsRouter(flags)) return await listen({ host, port }, () => serveSeveral(flags, io, settings));
+    if (wantsRouter(flags)) {
+      return await listen({ host, port }, () => serveSeveral(flags, io, settings, () => keysOf(flags)));
+    }
     endWithParent(() => Deno.exit(EXIT.done));
     // Before the weights: an address that cannot be had is known at once, and monitors see that the model loads.
     const waiting = await listen({ host, port }, () => openServer(settings));
@@ -239,6 +243,14 @@ export const serve: Command = {
       };
       if (io.signal.aborted) drain();
       else io.signal.addEventListener("abort", drain, { once: true });
+      const { model: loaded } = opened;
+      using _hup = onHangUp(io, () => {
+        const template = chatTemplateOf(flags);
+        server.reload({
+          apiKeys: keysOf(flags),
+          ...(template === undefined ? {} : { chat: chatOf(loaded, template) }),
+        });
+      });
       await server.drained;
     } finally {
       await waiting.stop();

@@ -6,6 +6,7 @@ import { UsageError } from "../core/errors.ts";
 import type { ListenerSettings } from "../serve/server.ts";
 import type { CatalogEntry } from "../serve/router/catalog.ts";
 import { EXIT, type Flag, type Flags } from "./command.ts";
+import { onHangUp } from "./hang_up.ts";
 import type { Io } from "./io.ts";
 
 export const ROUTER_FLAGS: readonly Flag[] = [
@@ -122,7 +123,12 @@ async function downloaded(flags: Flags): Promise<CatalogEntry[]> {
 }
 
 /** Serves until it is told to end. */
-export async function serveSeveral(flags: Flags, io: Io, options: ListenerSettings): Promise<number> {
+export async function serveSeveral(
+  flags: Flags,
+  io: Io,
+  options: ListenerSettings,
+  keys: () => string[],
+): Promise<number> {
   const { startRouter } = await import("../serve/router/server.ts");
   const models = await catalogOf(flags), folder = Deno.makeTempDirSync({ prefix: "bloomery-" });
   try {
@@ -150,6 +156,7 @@ export async function serveSeveral(flags: Flags, io: Io, options: ListenerSettin
       io.note("finishing the running requests; once more ends at once");
       router.drain();
     };
+    using _hup = onHangUp(io, () => router.reload(keys()));
     if (io.signal.aborted) end();
     else io.signal.addEventListener("abort", end, { once: true });
     await router.drained;

@@ -21,6 +21,9 @@ const folder = `${root}dist/${name}`;
 Deno.mkdirSync(folder, { recursive: true });
 Deno.copyFileSync(`${root}dist/bloomery`, `${folder}/bloomery`);
 for (const file of ["README.md", "LICENSE", "CHANGELOG.md"]) Deno.copyFileSync(root + file, `${folder}/${file}`);
+for (const file of ["bloomery.service", "Dockerfile"]) {
+  Deno.copyFileSync(`${root}packaging/${file}`, `${folder}/${file}`);
+}
 run("tar", ["-C", "dist", "-czf", `dist/${name}.tar.gz`, name]);
 Deno.removeSync(folder, { recursive: true });
 const sum = createHash("sha256").update(Deno.readFileSync(`${root}dist/${name}.tar.gz`)).digest("hex");

@@ -72,7 +72,8 @@ export interface StartedAnswers {
 const MAX_TOLD = 100;
 
 export class App {
-  readonly model: ServedModel;
+  /** Its chat template may be replaced while the server runs. */
+  model: ServedModel;
   readonly scheduler: Scheduler;
   readonly settings: AppSettings;
   readonly responses = new ResponseStore();

@@ -140,8 +140,12 @@ export function servedModel(model: LanguageModel, options: ServedModelOptions = 
   };
 }
 
-/** The file's template, its variant for requests with tools beside it where there is one. */
-function chatOf(model: LanguageModel, override: string | undefined): ChatFormat {
+/**
+ * The file's template, its variant for requests with tools beside it where there is one.
+ * @param override Jinja text used instead.
+ * @throws TextError `text.template_syntax` for a template that cannot be parsed.
+ */
+export function chatOf(model: LanguageModel, override: string | undefined): ChatFormat {
   const { file: { metadata, name }, tokenizer } = model;
   const text = (id: number | null) => id === null ? "" : tokenizer.decode([id], { special: true });
   const format = (source: string) =>

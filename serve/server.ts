@@ -124,6 +124,14 @@ export interface ServerOptions extends ListenerSettings {
   model: ServedModel;
 }
 
+/** What a running server can be given anew. */
+export interface Reload {
+  /** A request must carry one of these keys; without keys everybody may send requests. */
+  apiKeys?: readonly string[] | undefined;
+  /** @internal from `chatOf` */
+  chat?: ServedModel["chat"] | undefined;
+}
+
 /** A server that listens. */
 export interface RunningServer {
   /** `http://host:port`, `https://…`, or `unix:PATH` */
@@ -132,6 +140,8 @@ export interface RunningServer {
   readonly port: number;
   /** @internal */
   readonly scheduler: Scheduler;
+  /** New keys, or another chat template, for requests that come from now on; what is left out stays. */
+  reload(changes: Reload): void;
   /** Accepts no more requests and finishes the running ones; resolves when that is done. */
   drain(): Promise<void>;
   /** Ends at once; running requests fail. */
@@ -399,7 +409,7 @@ function run(
     tags: options.tags ?? [],
     warn: options.onWarning ?? (() => {}),
   }, embedder);
-  const life = { draining: false };
+  const life: Life = { draining: false, keys: options.apiKeys ?? [] };
   const router = makeRouter(app, options, life);
   const drained = listener.closed.then(() => scheduler.stop());
   return {
@@ -412,6 +422,10 @@ function run(
       port: listener.port,
       scheduler,
       drained,
+      reload({ apiKeys, chat }) {
+        life.keys = apiKeys ?? life.keys;
+        if (chat !== undefined) app.model = { ...app.model, chat };
+      },
       async drain() {
         life.draining = true;
         await Promise.all([listener.close(), scheduler.drain()]);
@@ -426,6 +440,12 @@ function run(
       },
     },
   };
+}
+
+/** What may change while a server runs. */
+interface Life {
+  draining: boolean;
+  keys: readonly string[];
 }
 
 type Env = { Bindings: { exchange: Exchange } };
@@ -443,8 +463,7 @@ function embedderOf(model: ServedModel, n_seq: number, wanted: Pooling | "file" 
   return new Embedder(model.engine, { pooling: choosePooling(model, wanted), n_seq });
 }
 
-function makeRouter(app: App, options: ServerOptions, life: { draining: boolean }): Hono<Env> {
-  const keys = options.apiKeys ?? [];
+function makeRouter(app: App, options: ServerOptions, life: Life): Hono<Env> {
   const maxBodyBytes = options.maxBodyBytes ?? MAX_BODY_BYTES;
   const prefix = prefixOf(options);
   const router = new Hono<Env>();
@@ -453,7 +472,7 @@ function makeRouter(app: App, options: ServerOptions, life: { draining: boolean 
     try {
       if (life.draining) throw unavailable("shutting_down", "The server is shutting down and takes no new requests");
       const open = OPEN_PATHS.includes(exchange.path.slice(prefix.length)) || exchange.path === vertex?.healthRoute;
-      if (keys.length > 0 && !open) checkKey(exchange.headers, keys);
+      if (life.keys.length > 0 && !open) checkKey(exchange.headers, life.keys);
       if (exchange.method === "POST") await exchange.readBody(maxBodyBytes);
       return await handler(app, exchange);
     } catch (error) {

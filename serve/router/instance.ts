@@ -124,6 +124,11 @@ export class Instance {
     }
   }
 
+  /** Has it read its template again. */
+  hangUp(): void {
+    if (this.state === "loaded") this.#child?.kill("SIGHUP");
+  }
+
   /** Ends it: running requests may finish. */
   stop(): Promise<void> {
     const child = this.#child;

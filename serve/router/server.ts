@@ -18,6 +18,8 @@ export interface RunningRouter {
   readonly url: string;
   readonly port: number;
   readonly fleet: Fleet;
+  /** New keys for requests that come from now on; models' servers read their templates again. */
+  reload(apiKeys: readonly string[]): void;
   /** Ends at once; models' servers end too. */
   stop(): Promise<void>;
   /** Accepts no more requests, lets those under way finish, and ends. */
@@ -34,7 +36,8 @@ export async function startRouter(options: RouterOptions): Promise<RunningRouter
     build: options.build ?? "bloomery",
     maxBodyBytes: options.maxBodyBytes ?? 32 << 20,
   });
-  const keys = options.apiKeys ?? [], onError = options.onError ?? (() => {});
+  let keys = options.apiKeys ?? [];
+  const onError = options.onError ?? (() => {});
   const listener = await openRouted(options, async (exchange, path, page) => {
     try {
       if (keys.length > 0 && path !== "/health" && path !== "/v1/health" && path !== "/") {
@@ -55,6 +58,10 @@ export async function startRouter(options: RouterOptions): Promise<RunningRouter
     port: listener.port,
     fleet,
     drained,
+    reload(apiKeys) {
+      keys = apiKeys;
+      for (const i of fleet.instances) i.hangUp();
+    },
     async stop() {
       await fleet.stop();
       listener.abort();

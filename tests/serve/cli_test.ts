@@ -226,3 +226,51 @@ Deno.test("bloomery serve ranks with --reranking, and refuses what does not fit 
     );
   }
 });
+
+Deno.test("SIGHUP reads keys and the template again, and what cannot be read changes nothing", async () => {
+  const keys = `${testFolder()}/keys`, template = `${testFolder()}/hup.jinja`;
+  Deno.writeTextFileSync(keys, "first\n");
+  Deno.writeTextFileSync(template, "A{{ messages[0].content }}");
+  const { url, process, log } = await spawn(
+    ...["-m", await bloomNano("bf16"), "--port", "0", "--ctx-size", "64"],
+    ...["--api-key-file", keys, "--chat-template-file", template],
+  );
+  const prompt = async (key: string) => {
+    const response = await fetch(`${url}/apply-template`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${key}` },
+      body: JSON.stringify({ messages: [{ role: "user", content: "x" }] }),
+    });
+    const { prompt } = await response.json();
+    return [response.status, prompt];
+  };
+  const hangUp = async (told: RegExp) => {
+    const before = log().length;
+    process.kill("SIGHUP");
+    for (let i = 0; i < 300 && !told.test(log().slice(before)); i++) {
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    assert.match(log().slice(before), told);
+  };
+  assert.deepEqual(await prompt("first"), [200, "Ax"]);
+  Deno.writeTextFileSync(keys, "second\n");
+  Deno.writeTextFileSync(template, "B{{ messages[0].content }}");
+  const running = await fetch(`${url}/completion`, {
+    method: "POST",
+    headers: { authorization: "Bearer first" },
+    body: JSON.stringify({ prompt: "The", n_predict: 6, stream: true, ignore_eos: true }),
+  });
+  await hangUp(/read keys and the chat template again/);
+  assert.equal(readEvents(await running.text()).at(-1).tokens_predicted, 6, "what runs goes on");
+  assert.deepEqual(await prompt("second"), [200, "Bx"]);
+  assert.equal((await prompt("first"))[0], 401);
+  for (const [path, text] of [[template, "{% if %}"], [keys, "# nobody\n"]]) {
+    const good = Deno.readTextFileSync(path);
+    Deno.writeTextFileSync(path, text);
+    await hangUp(/stay as they were/);
+    Deno.writeTextFileSync(path, good);
+    assert.deepEqual(await prompt("second"), [200, "Bx"]);
+  }
+  process.kill("SIGTERM");
+  assert.equal((await process.status).code, 0, log());
+});
