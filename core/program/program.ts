@@ -267,7 +267,7 @@ export class Ops {
   #head: { x: T; ops: number; tensors: number; weights: number } | undefined;
   #collected = new Map<string, Collected>();
   /** Layers that have said where they end. */
-  readonly ended = new Set<number>();
+  readonly ended: Set<number> = new Set<number>();
 
   /**
    * @param device Index of the device that runs the program.

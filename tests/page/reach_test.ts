@@ -90,8 +90,10 @@ pageTest("a phone sees one column: nothing wider than the screen, the chats behi
 });
 
 /** A plan of few bytes, with experts that do not all fit. */
+const box = { index: 0, kind: "cpu", name: "Box", memory_bytes: 1 << 20, free_bytes: 1 << 20, features: [] };
 const plan = {
-  device: { index: 0, kind: "cpu", name: "Box", memory_bytes: 1 << 20, free_bytes: 1 << 20, features: [] },
+  device: box,
+  devices: [{ device: box, total_bytes: 8192 }],
   weights: [
     { name: "blk.0.attn_q.weight", type: { name: "q4_K" }, bytes: 2048, form: "memory", device_bytes: 2048 },
     { name: "blk.0.ffn_up_exps.weight", type: { name: "q4_K" }, bytes: 9999, form: "pool", device_bytes: 0 },
