@@ -7,6 +7,7 @@
  */
 import http from "node:http";
 import https from "node:https";
+import type { Socket } from "node:net";
 
 /** A request as it came in. */
 export interface Incoming {
@@ -139,15 +140,27 @@ function started(server: http.Server, listen: () => void): Promise<void> {
 /** A server that does not listen yet. */
 function create({ tls, handle, onError }: ListenOptions): { server: http.Server; listener: Omit<Listener, "port"> } {
   let closing = false;
+  /** Open connections, and how many requests each has under way: those without any would keep a closing server alive. */
+  const connections = new Map<Socket, number>();
+  const requests = (socket: Socket, more: number) => {
+    const n = connections.get(socket);
+    if (n !== undefined) connections.set(socket, n + more);
+  };
   const onRequest = (request: http.IncomingMessage, response: http.ServerResponse) => {
-    // A connection that stays open would keep a closing server alive.
     if (closing) response.setHeader("connection", "close");
+    const { socket } = request;
+    requests(socket, 1);
+    response.on("close", () => requests(socket, -1));
     answer(request, response, handle).catch((error) => {
       onError(error);
       response.destroy();
     });
   };
   const server = tls === undefined ? http.createServer(onRequest) : https.createServer(tls, onRequest);
+  server.on(tls === undefined ? "connection" : "secureConnection", (socket: Socket) => {
+    connections.set(socket, 0);
+    socket.on("close", () => connections.delete(socket));
+  });
   server.requestTimeout = 0; // uploads may take long; headers have a time limit of their own
   server.keepAliveTimeout = 75_000; // longer than the idle time of common proxies
   server.on("clientError", (_error, socket) => {
@@ -161,7 +174,7 @@ function create({ tls, handle, onError }: ListenOptions): { server: http.Server;
       if (!closing) {
         closing = true;
         server.close(() => setClosed());
-        server.closeIdleConnections();
+        for (const [socket, n] of connections) if (n === 0) socket.destroy();
       }
       return closed;
     },

@@ -83,3 +83,30 @@ Deno.test("a server with a certificate speaks HTTPS, streams too, and frees the 
     await server.stop();
   }
 });
+
+Deno.test("a server that drains does not wait for connections without a request, and finishes those with one", async () => {
+  const server = await startServer({ model: fakeModel({ stepMs: 5 }), port: 0, n_slots: 2 });
+  const { port } = server;
+  /** All that a connection gets until it is closed. */
+  const open = async (text: string) => {
+    const connection = await Deno.connect({ hostname: "127.0.0.1", port });
+    if (text !== "") await connection.write(new TextEncoder().encode(text));
+    let got = "";
+    const closed = (async () => {
+      for await (const part of connection.readable.pipeThrough(new TextDecoderStream())) got += part;
+    })().catch(() => {}); // a connection may be reset
+    return { closed, got: () => got };
+  };
+  const until = async (ok: () => boolean) => {
+    for (let i = 0; i < 500 && !ok(); i++) await new Promise((resolve) => setTimeout(resolve, 5));
+    assert.ok(ok());
+  };
+  const silent = await open(""), asked = await open("GET /health HTTP/1.1\r\nhost: x\r\n\r\n");
+  const body = JSON.stringify({ prompt: "x[[[" + "word ".repeat(40) + "]]]", stream: true });
+  const running = await open(`POST /completion HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n\r\n${body}`);
+  await until(() => /"status":"ok"/.test(asked.got()) && /data: /.test(running.got()));
+  // Were one of them waited for, this would take as long as a connection is kept: 75 seconds.
+  await server.drain();
+  await Promise.all([silent.closed, asked.closed, running.closed]);
+  assert.match(running.got(), /"stop":true/);
+});
