@@ -140,7 +140,10 @@ export interface RunningServer {
   readonly port: number;
   /** @internal */
   readonly scheduler: Scheduler;
-  /** New keys, or another chat template, for requests that come from now on; what is left out stays. */
+  /**
+   * New keys, or another chat template, for requests that come from now on; what is left out stays.
+   * @internal
+   */
   reload(changes: Reload): void;
   /** Accepts no more requests and finishes the running ones; resolves when that is done. */
   drain(): Promise<void>;
